@@ -1,0 +1,146 @@
+"""Whether two models read token ids alike."""
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeGuard
+
+from specgguf.core.gguf import Header, MalformedError, Value
+
+MAX_PADDING = 128
+"""How many ids one vocabulary may have more than the other: llama.cpp's own bound."""
+
+_ROLES = ("bos", "eos", "eot", "unknown", "separator", "padding")
+_DECISIVE = ("bos", "eos")
+
+
+class Parity(StrEnum):
+    """What a comparison of tokenizers came to."""
+
+    IDENTICAL = "identical"
+    COMPATIBLE = "compatible"
+    INCOMPATIBLE = "incompatible"
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenizer:
+    """What of a tokenizer can matter to a draft: everything that `fingerprint` hashes."""
+
+    model: str
+    pre: str
+    tokens: Sequence[bytes]
+    types: Sequence[int | float | bool]
+    merges: Sequence[bytes]
+    special: dict[str, int]
+    """Ids by role, as far as the file names them."""
+    adds: dict[str, bool | None]
+    """Whether BOS and EOS are added to a text; None where the file leaves it to the tokenizer's kind."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all fields, 16 hexadecimal digits; equal for identical tokenizers only."""
+        digest = hashlib.sha256()
+        for strings in ([self.model.encode(), self.pre.encode()], self.tokens, self.merges):
+            digest.update(struct.pack("<Q", len(strings)))
+            digest.update(struct.pack(f"<{len(strings)}Q", *map(len, strings)))
+            digest.update(b"".join(strings))
+        digest.update(struct.pack(f"<{len(self.types)}d", *self.types))
+        digest.update(repr((sorted(self.special.items()), sorted(self.adds.items()))).encode())
+        return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class ParityReport:
+    """`reasons` says what differs; `first_difference` is (id, target's text, draft's text)."""
+
+    verdict: Parity
+    num_shared: int
+    reasons: list[str]
+    first_difference: tuple[int, str, str] | None
+
+
+def read_tokenizer(header: Header) -> Tokenizer:
+    """The tokenizer described by a GGUF header; raises MalformedError if there is none."""
+    metadata = header.metadata
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    if not _is_strings(tokens):
+        raise MalformedError("it has no vocabulary")
+    special = {role: metadata.get(f"tokenizer.ggml.{role}_token_id") for role in _ROLES}
+    adds = {role: metadata.get(f"tokenizer.ggml.add_{role}_token") for role in _DECISIVE}
+    merges = metadata.get("tokenizer.ggml.merges")
+    types = metadata.get("tokenizer.ggml.token_type")
+    return Tokenizer(
+        model=header.text("tokenizer.ggml.model") or "",
+        pre=header.text("tokenizer.ggml.pre") or "default",
+        tokens=tokens,
+        types=types if isinstance(types, tuple) else (),
+        merges=merges if _is_strings(merges) else [],
+        special={role: value for role, value in special.items() if isinstance(value, int)},
+        adds={role: value if isinstance(value, bool) else None for role, value in adds.items()},
+    )
+
+
+def compare(target: Tokenizer, draft: Tokenizer) -> ParityReport:
+    """Judge whether `draft` may draft for `target`.
+
+    *Incompatible*, as in llama.cpp's own rule and stricter in one point (it lets the first five ids differ):
+    another kind of tokenizer, other text at an id both have, other BOS or EOS, or sizes more than MAX_PADDING
+    apart. *Compatible*: ids at the end that only one of them has, or differences that the target's tokenization
+    makes irrelevant (the text is always tokenized by the target).
+    """
+    num_shared = min(len(target.tokens), len(draft.tokens))
+    first = _first_difference(target.tokens, draft.tokens)
+    fatal = []
+    if target.model != draft.model:
+        fatal.append(f"tokenizer kind {target.model!r} against {draft.model!r}")
+    if first is not None and first < num_shared:
+        fatal.append(f"other text at id {first}")
+    fatal += [reason for role in _DECISIVE if (reason := _special_difference(role, target, draft))]
+    if abs(len(target.tokens) - len(draft.tokens)) > MAX_PADDING:
+        fatal.append(f"{len(target.tokens)} ids against {len(draft.tokens)}")
+    minor = []
+    if len(target.tokens) != len(draft.tokens):
+        minor.append(f"{len(target.tokens)} ids against {len(draft.tokens)}, the rest is padding")
+    if target.types[:num_shared] != draft.types[:num_shared]:
+        minor.append("token types differ")
+    if target.pre != draft.pre:
+        minor.append(f"pre-tokenizer {target.pre!r} against {draft.pre!r}")
+    if target.merges != draft.merges:
+        minor.append("merges differ")
+    if (target.special, target.adds) != (draft.special, draft.adds):
+        minor.append("other special ids differ")
+    difference = None
+    if first is not None:
+        difference = (first, _text(target.tokens, first), _text(draft.tokens, first))
+    if fatal:
+        return ParityReport(Parity.INCOMPATIBLE, num_shared, fatal, difference)
+    verdict = Parity.COMPATIBLE if minor else Parity.IDENTICAL
+    return ParityReport(verdict, num_shared, minor, difference)
+
+
+def _special_difference(role: str, target: Tokenizer, draft: Tokenizer) -> str | None:
+    """Why the two would put another token before (BOS) or after (EOS) a text; None if they would not."""
+    added = target.adds[role], draft.adds[role]
+    if None not in added and added[0] != added[1]:
+        return f"{role.upper()} is added by the {'target' if added[0] else 'draft'} only"
+    ids = target.special.get(role), draft.special.get(role)
+    if ids[0] != ids[1] and added != (False, False):
+        return f"{role.upper()} is {ids[0]} against {ids[1]}"
+    return None
+
+
+def _first_difference(one: Sequence[bytes], two: Sequence[bytes]) -> int | None:
+    if one == two:
+        return None
+    shared = min(len(one), len(two))
+    return next((i for i in range(shared) if one[i] != two[i]), shared)
+
+
+def _text(tokens: Sequence[bytes], token: int) -> str:
+    return tokens[token].decode("utf-8", "replace") if token < len(tokens) else "(no such id)"
+
+
+def _is_strings(value: Value | None) -> TypeGuard[list[bytes]]:
+    return isinstance(value, list)

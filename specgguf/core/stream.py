@@ -1,0 +1,44 @@
+"""Token bytes to text that can be shown."""
+
+import codecs
+from collections.abc import Sequence
+
+
+class TextStream:
+    """Turns bytes into text piece by piece, ending before a stop string.
+
+    A character split over tokens is held back until it is whole; bytes that are no UTF-8 become U+FFFD. Text is
+    held back only while it may still turn out to be the beginning of a stop string.
+    """
+
+    def __init__(self, stops: Sequence[str] = ()) -> None:
+        self._stops = stops
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""
+        self.stopped = False
+        """Whether a stop string was met. Nothing may be fed after that."""
+
+    def feed(self, data: bytes) -> str:
+        """The text that `data` makes certain."""
+        return self._release(self._held + self._decoder.decode(data))
+
+    def flush(self) -> str:
+        """The text still held, when nothing more will come."""
+        rest = self._release(self._held + self._decoder.decode(b"", final=True))
+        rest, self._held = rest + self._held, ""
+        return rest
+
+    def _release(self, text: str) -> str:
+        found = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        if found:
+            self.stopped, self._held = True, ""
+            return text[: min(found)]
+        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that begins `stop`."""
+    longest = min(len(text), len(stop) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)

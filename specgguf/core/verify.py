@@ -1,0 +1,35 @@
+"""The acceptance rule."""
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+
+from specgguf.core.context import Logits
+from specgguf.core.sampling import Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`output`: the accepted draft tokens, then the recovered or the bonus token."""
+
+    accepted: int
+    output: list[int]
+
+
+def verify(
+    draft: Sequence[int], logits: Logits, sampler: Sampler, tokens: Sequence[int], eog: Container[int]
+) -> Verdict:
+    """Keep the draft as far as it is what the target chooses itself.
+
+    `logits` are the target's, shape (len(draft) + 1, n_vocab): row i follows `tokens` and the first i draft
+    tokens. Every output token is the target's own choice from those logits; the draft decides only how many
+    of them one round yields. The output ends after an end-of-generation token.
+    """
+    output: list[int] = []
+    accepted = 0
+    for row, guess in zip(logits, [*draft, None], strict=True):
+        choice = sampler.sample(row, tokens, output)
+        output.append(choice)
+        accepted += choice == guess
+        if choice != guess or choice in eog:
+            break
+    return Verdict(accepted, output)

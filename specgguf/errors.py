@@ -1,0 +1,49 @@
+"""Everything that can go wrong, as a user sees it.
+
+    SpecggufError           exit 1
+    +-- UsageError          exit 2   the command line asks for something that cannot be
+    +-- ConfigError                  models.toml: a mistake in the file, or an unknown name
+    +-- FetchError                   a file could not be brought here, or is not what it should be
+    +-- ModelError                   a file is no usable model
+    +-- ParityError                  the draft's tokenizer is not the target's
+    +-- ContextError                 the text does not fit, or llama.cpp refused to decode
+
+Foreign failures become one of these where they enter: in `llama/`, `hub/` and `config.py`.
+"""
+
+
+class SpecggufError(Exception):
+    """What happened (`message`, naming the file or option) and what to do about it (`hint`)."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(SpecggufError):
+    """The command line asks for something that cannot be."""
+
+    exit_code = 2
+
+
+class ConfigError(SpecggufError):
+    """models.toml has a mistake, or lacks what was named."""
+
+
+class FetchError(SpecggufError):
+    """A file could not be brought here, or is not what it should be."""
+
+
+class ModelError(SpecggufError):
+    """A file is no usable model."""
+
+
+class ParityError(SpecggufError):
+    """The draft's tokenizer is not the target's."""
+
+
+class ContextError(SpecggufError):
+    """The text does not fit the context, or llama.cpp refused to decode."""

@@ -1,0 +1,159 @@
+"""A KV cache of llama.cpp."""
+
+import ctypes
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from llama_cpp import llama_cpp as lib
+
+from specgguf.core.context import Context, Logits
+from specgguf.errors import ContextError
+from specgguf.llama.interrupt import abort_data, abort_function, interruptible
+from specgguf.llama.library import take_errors
+from specgguf.llama.model import Model
+
+N_BATCH = 512
+"""Tokens in one batch at most: the chunk of a prefill, and the bound of a draft."""
+
+CACHE_TYPES = {
+    "f32": lib.GGML_TYPE_F32,
+    "f16": lib.GGML_TYPE_F16,
+    "bf16": 30,  # ggml.h's GGML_TYPE_BF16, which llama_cpp leaves out
+    "q8_0": lib.GGML_TYPE_Q8_0,
+    "q5_1": lib.GGML_TYPE_Q5_1,
+    "q5_0": lib.GGML_TYPE_Q5_0,
+    "q4_1": lib.GGML_TYPE_Q4_1,
+    "q4_0": lib.GGML_TYPE_Q4_0,
+    "iq4_nl": lib.GGML_TYPE_IQ4_NL,
+}
+"""ggml types of the cells of a KV cache, by the names of the command line."""
+
+_NO_SLOT, _ABORTED = 1, 2
+_SEQUENCE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSettings:
+    """What a context is opened with, and, read back from it, what is in effect."""
+
+    n_ctx: int
+    n_threads: int
+    cache_type_k: str
+    cache_type_v: str
+    max_rows: int
+    """Logit rows of one batch at most: draft tokens + 1."""
+
+
+class LlamaContext(Context):
+    """One sequence of one model. Close it before the model."""
+
+    def __init__(self, model: Model, settings: ContextSettings) -> None:
+        """Raises ContextError if llama.cpp cannot open it, which mostly means too little memory."""
+        params = lib.llama_context_default_params()
+        params.n_ctx = settings.n_ctx
+        params.n_batch = params.n_ubatch = N_BATCH
+        params.n_outputs_max = settings.max_rows
+        params.n_threads = params.n_threads_batch = settings.n_threads
+        params.type_k = CACHE_TYPES[settings.cache_type_k]
+        params.type_v = CACHE_TYPES[settings.cache_type_v]
+        params.abort_callback = ctypes.cast(abort_function, lib.ggml_abort_callback)
+        params.abort_callback_data = abort_data
+        take_errors()
+        with interruptible():
+            self._pointer = lib.llama_init_from_model(model.pointer, params)
+        if not self._pointer:
+            raise ContextError(
+                f"{model.header.role} model: llama.cpp cannot open a context of {settings.n_ctx} tokens "
+                f"with {settings.cache_type_k}/{settings.cache_type_v} cells: {take_errors()}",
+                "try a smaller --ctx, or other --cache-type-k and --cache-type-v",
+            )
+        super().__init__(
+            n_ctx=int(lib.llama_n_ctx(self._pointer)),
+            n_batch=int(lib.llama_n_batch(self._pointer)),
+            max_rows=settings.max_rows,
+        )
+        self.settings = ContextSettings(
+            n_ctx=self.n_ctx,
+            n_threads=int(lib.llama_n_threads(self._pointer)),
+            cache_type_k=settings.cache_type_k,
+            cache_type_v=settings.cache_type_v,
+            max_rows=settings.max_rows,
+        )
+        self.decode_s = 0.0
+        """Seconds spent inside llama.cpp's decoding so far."""
+        self._role = model.header.role
+        self._n_vocab = model.vocab.num_tokens
+        self._memory = lib.llama_get_memory(self._pointer)
+        self._open_batch()
+
+    def _open_batch(self) -> None:
+        """One batch for the context's life; its arrays are filled through numpy."""
+        self._batch = lib.llama_batch_init(self.n_batch, 0, 1)
+        shape = (self.n_batch,)
+        self._batch_tokens = np.ctypeslib.as_array(self._batch.token, shape)
+        self._batch_positions = np.ctypeslib.as_array(self._batch.pos, shape)
+        self._batch_wanted = np.ctypeslib.as_array(self._batch.logits, shape)
+        np.ctypeslib.as_array(self._batch.n_seq_id, shape)[:] = 1
+        for i in range(self.n_batch):
+            self._batch.seq_id[i][0] = _SEQUENCE
+
+    def _evaluate(self, tokens: Sequence[int], start: int, rows: int) -> Logits:
+        count = len(tokens)
+        self._batch.n_tokens = count
+        self._batch_tokens[:count] = tokens
+        self._batch_positions[:count] = np.arange(start, start + count)
+        self._batch_wanted[: count - rows] = 0
+        self._batch_wanted[count - rows : count] = 1
+        begin = time.perf_counter()
+        self._decode_batch(start)
+        logits = np.empty((0, self._n_vocab), np.float32)
+        if rows:
+            pointer = lib.llama_get_logits(self._pointer)
+            if not pointer:
+                raise ContextError(f"{self._role} model: llama.cpp gave no logits", "this is a bug: report it")
+            logits = np.ctypeslib.as_array(pointer, (rows, self._n_vocab))
+        self.decode_s += time.perf_counter() - begin
+        return logits
+
+    def _decode_batch(self, start: int) -> None:
+        code = _ABORTED
+        while code == _ABORTED:
+            # Aborted, but no exception of the signal's handler followed: the signal came before this batch
+            # and was dealt with then, so the batch is simply done again.
+            if not lib.llama_memory_seq_rm(self._memory, _SEQUENCE, start, -1):
+                raise ContextError(
+                    f"{self._role} model: its cache cannot be cut back to {start} tokens",
+                    "run it with --speculate off",
+                )
+            with interruptible():
+                code = lib.llama_decode(self._pointer, self._batch)
+        if code == _NO_SLOT:
+            raise ContextError(
+                f"{self._role} model: no room for {self._batch.n_tokens} tokens at position {start} of a context "
+                f"of {self.n_ctx}",
+                "give a larger --ctx",
+            )
+        if code != 0:
+            raise ContextError(
+                f"{self._role} model: llama.cpp could not decode (code {code}): {take_errors()}",
+                "with -v llama.cpp says more",
+            )
+
+    def close(self) -> None:
+        """Free the cache; closing again does nothing."""
+        if self._pointer is not None:
+            lib.llama_batch_free(self._batch)
+            lib.llama_free(self._pointer)
+            self._pointer = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

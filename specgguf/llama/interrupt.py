@@ -1,0 +1,60 @@
+"""Ctrl-C inside llama.cpp.
+
+Python runs a signal handler only between two of its own instructions, so a KeyboardInterrupt would wait for a
+C call to end: seconds in a prefill. Worse, the first Python code to run may be llama.cpp's log callback, where an
+exception is lost. So around a C call the handler only takes note, and the interpreter's wake-up descriptor, which
+receives a byte from the C-level handler at once, is a file whose first page is mapped into memory. llama.cpp's
+abort callback looks at that page. The callback is libc's strlen: 0 for a page of zeros, and no Python per
+graph node.
+"""
+
+import contextlib
+import ctypes
+import mmap
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+_file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (lives as long as the process)
+_file.truncate(mmap.PAGESIZE)
+os.set_blocking(_file.fileno(), False)
+_page = mmap.mmap(_file.fileno(), mmap.PAGESIZE)
+
+abort_data = ctypes.addressof(ctypes.c_char.from_buffer(_page))
+"""What to hand to llama.cpp as the abort callback's data."""
+abort_function = (ctypes.cdll.msvcrt if os.name == "nt" else ctypes.CDLL(None)).strlen
+"""What to hand to llama.cpp as the abort callback; `size_t` is read as `bool`, right for fewer than 256 signals."""
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let a signal abort the C call inside; what its handler does (KeyboardInterrupt) happens on leaving."""
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    if not handlers or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[tuple[int, FrameType | None]] = []
+
+    def take_note(number: int, frame: FrameType | None) -> None:
+        arrived.append((number, frame))
+
+    for number in handlers:
+        signal.signal(number, take_note)
+    wakeup = signal.set_wakeup_fd(_file.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if _page[0]:
+            _file.seek(0)
+            _page[:] = bytes(mmap.PAGESIZE)
+        for number, frame in arrived:
+            handlers[signal.Signals(number)](number, frame)  # type: ignore[operator]
