@@ -23,7 +23,7 @@ class NoDrafter:
 
     source = "none"
 
-    def draft(self, tokens: Sequence[int], limit: int) -> list[int]:  # noqa: ARG002
+    def draft(self, tokens: Sequence[int], limit: int) -> list[int]:
         """No tokens."""
         return []
 

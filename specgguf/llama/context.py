@@ -11,13 +11,16 @@ import numpy as np
 from llama_cpp import llama_cpp as lib
 
 from specgguf.core.context import Context, Logits
-from specgguf.errors import ContextError
+from specgguf.errors import ContextError, UsageError
 from specgguf.llama.interrupt import abort_data, abort_function, interruptible
 from specgguf.llama.library import take_errors
 from specgguf.llama.model import Model
 
 N_BATCH = 512
 """Tokens in one batch at most: the chunk of a prefill, and the bound of a draft."""
+
+_NO_SLOT, _ABORTED = 1, 2
+_SEQUENCE = 0
 
 CACHE_TYPES = {
     "f32": lib.GGML_TYPE_F32,
@@ -32,8 +35,11 @@ CACHE_TYPES = {
 }
 """ggml types of the cells of a KV cache, by the names of the command line."""
 
-_NO_SLOT, _ABORTED = 1, 2
-_SEQUENCE = 0
+
+def check_cache_type(option: str, name: str) -> None:
+    """Raises UsageError for a name that is not in CACHE_TYPES."""
+    if name not in CACHE_TYPES:
+        raise UsageError(f"{option}: unknown type {name!r}", f"there is {', '.join(CACHE_TYPES)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,7 @@ class LlamaContext(Context):
                 "try a smaller --ctx, or other --cache-type-k and --cache-type-v",
             )
         super().__init__(
-            n_ctx=int(lib.llama_n_ctx(self._pointer)),
+            n_ctx=min(settings.n_ctx, int(lib.llama_n_ctx(self._pointer))),  # llama.cpp rounds up
             n_batch=int(lib.llama_n_batch(self._pointer)),
             max_rows=settings.max_rows,
         )
@@ -85,7 +91,7 @@ class LlamaContext(Context):
         )
         self.decode_s = 0.0
         """Seconds spent inside llama.cpp's decoding so far."""
-        self._role = model.header.role
+        self.role = model.header.role
         self._n_vocab = model.vocab.num_tokens
         self._memory = lib.llama_get_memory(self._pointer)
         self._open_batch()
@@ -114,7 +120,7 @@ class LlamaContext(Context):
         if rows:
             pointer = lib.llama_get_logits(self._pointer)
             if not pointer:
-                raise ContextError(f"{self._role} model: llama.cpp gave no logits", "this is a bug: report it")
+                raise ContextError(f"{self.role} model: llama.cpp gave no logits", "this is a bug: report it")
             logits = np.ctypeslib.as_array(pointer, (rows, self._n_vocab))
         self.decode_s += time.perf_counter() - begin
         return logits
@@ -126,20 +132,20 @@ class LlamaContext(Context):
             # and was dealt with then, so the batch is simply done again.
             if not lib.llama_memory_seq_rm(self._memory, _SEQUENCE, start, -1):
                 raise ContextError(
-                    f"{self._role} model: its cache cannot be cut back to {start} tokens",
+                    f"{self.role} model: its cache cannot be cut back to {start} tokens",
                     "run it with --speculate off",
                 )
             with interruptible():
                 code = lib.llama_decode(self._pointer, self._batch)
         if code == _NO_SLOT:
             raise ContextError(
-                f"{self._role} model: no room for {self._batch.n_tokens} tokens at position {start} of a context "
+                f"{self.role} model: no room for {self._batch.n_tokens} tokens at position {start} of a context "
                 f"of {self.n_ctx}",
                 "give a larger --ctx",
             )
         if code != 0:
             raise ContextError(
-                f"{self._role} model: llama.cpp could not decode (code {code}): {take_errors()}",
+                f"{self.role} model: llama.cpp could not decode (code {code}): {take_errors()}",
                 "with -v llama.cpp says more",
             )
 

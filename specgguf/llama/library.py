@@ -25,7 +25,7 @@ def _on_log(level: int, text: bytes, _: object) -> None:
             _errors.append(line.strip())
         if _sink is not None and level != _DEBUG:
             _sink(line)
-    except Exception:  # noqa: BLE001
+    except Exception:
         return
 
 

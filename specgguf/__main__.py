@@ -1,0 +1,5 @@
+"""`python -m specgguf`."""
+
+from specgguf.cli.app import main
+
+main()

@@ -1,0 +1,1 @@
+"""The command line. typer is used here only, rich in `output` only."""

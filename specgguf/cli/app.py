@@ -1,0 +1,51 @@
+"""The program: registers the commands, and catches what goes wrong in them."""
+
+import os
+import sys
+from typing import NoReturn
+
+import typer
+
+from specgguf.cli import output
+from specgguf.cli.run import run
+from specgguf.errors import SpecggufError
+
+_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="specgguf",
+    help="Speculative decoding for GGUF draft/target pairs: llama.cpp's answers, sooner, with the same words.",
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(run)
+
+
+@app.callback()
+def specgguf() -> None:
+    """Speculative decoding for GGUF draft/target pairs: llama.cpp's answers, sooner, with the same words."""
+
+
+def main() -> NoReturn:
+    """Run the command line and leave with its exit code."""
+    code = _main()
+    # What Python would flush at its end may fail for the same reason; stderr has been told already.
+    sys.exit(code)
+
+
+def _main() -> int:
+    try:
+        return int(app(standalone_mode=False) or 0)
+    except output.ReaderGoneError:
+        # Python flushes stdout once more at its end: into nothing, then.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except SpecggufError as error:
+        output.error(error.message, error.hint)
+        return error.exit_code
+    except typer.TyperException as error:
+        output.error(error.format_message(), "see specgguf --help, or --help of the command")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return _INTERRUPTED

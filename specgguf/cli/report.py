@@ -1,0 +1,56 @@
+"""The object that --json prints. Its names are a contract: they do not change once they exist."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specgguf.engine import Engine, Generation
+    from specgguf.hub.store import Store
+    from specgguf.llama.model import Header
+
+
+def report(
+    engine: "Engine", store: "Store", generation: "Generation", mode: str, load_s: float
+) -> dict[str, Any]:
+    """Everything about one answer."""
+    stats, timings = generation.stats, generation.timings
+    return {
+        "text": generation.text,
+        "tokens": generation.tokens,
+        "prompt_tokens": generation.prompt_tokens,
+        "output_tokens": len(generation.tokens),
+        "finish_reason": generation.finish_reason,
+        "seed": generation.sampler.seed,
+        "exact": False,
+        "target": _model(engine.target_header, store),
+        "draft": _model(engine.draft_header, store) if engine.speculative and engine.draft_header else None,
+        "speculation": {
+            "mode": mode,
+            "rounds": stats.rounds,
+            "drafted": stats.drafted.total(),
+            "accepted": stats.accepted.total(),
+            "acceptance_rate": stats.acceptance_rate,
+            "mean_acceptance_length": stats.mean_acceptance_length,
+            "by_source": {
+                source: {"drafted": drafted, "accepted": stats.accepted[source]}
+                for source, drafted in stats.drafted.items()
+            },
+            "per_position": stats.per_position,
+            "parked_rounds": 0,
+        },
+        "timings": {
+            "load_s": load_s,
+            "prefill_s": timings.prefill_s,
+            "first_token_s": timings.first_token_s,
+            "decode_s": timings.decode_s,
+            "tokens_per_s": timings.tokens_per_s,
+        },
+    }
+
+
+def _model(header: "Header", store: "Store") -> dict[str, str]:
+    return {
+        "name": header.name,
+        "path": str(header.path),
+        "sha256": store.digest(header.path),
+        "fingerprint": header.tokenizer.fingerprint,
+    }

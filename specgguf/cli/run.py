@@ -1,0 +1,130 @@
+"""`specgguf run`: one answer."""
+
+import secrets
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specgguf.cli import options, output
+from specgguf.cli.opening import open_engine, open_store
+from specgguf.cli.report import report
+from specgguf.cli.stdin import read_piped
+from specgguf.errors import UsageError
+
+if TYPE_CHECKING:
+    from specgguf.engine import Generation
+
+_INTERRUPTED = 130
+
+
+def run(
+    prompt: Annotated[
+        str | None,
+        typer.Argument(metavar="PROMPT", help="The prompt. Text piped in follows it after a blank line."),
+    ] = None,
+    pair: options.Pair = None,
+    target: options.Target = None,
+    draft: options.Draft = None,
+    draft_max: options.DraftMax = 4,
+    speculate: options.SpeculateMode = options.Speculate.AUTO,
+    max_tokens: options.MaxTokens = None,
+    temperature: options.Temperature = 0.0,
+    top_k: options.TopK = 40,
+    top_p: options.TopP = 0.95,
+    min_p: options.MinP = 0.05,
+    repeat_penalty: options.RepeatPenalty = 1.0,
+    seed: options.Seed = None,
+    stop: options.Stop = None,
+    system: options.System = None,
+    raw: options.Raw = False,
+    gpu_layers: options.GpuLayers = None,
+    draft_gpu_layers: options.DraftGpuLayers = None,
+    threads: options.Threads = None,
+    ctx: options.Ctx = None,
+    cache_type_k: options.CacheTypeK = "f16",
+    cache_type_v: options.CacheTypeV = "f16",
+    json: options.Json = False,
+    stats: options.Stats = None,
+    verbose: options.Verbose = False,
+) -> None:
+    """Answer one prompt, greedily unless --temp says otherwise."""
+    stops = _texts("--stop", stop or [])
+    system_texts = _texts("--system", [system] if system else [])
+    text = _prompt(prompt, raw)
+    begin = time.perf_counter()
+
+    from specgguf.core.sampling import Sampler
+    from specgguf.engine import EngineSettings
+    from specgguf.llama.library import log_to
+
+    if seed is None:
+        seed = 0 if temperature == 0.0 else secrets.randbelow(2**32)
+    sampler = Sampler(temperature, top_k, top_p, min_p, repeat_penalty, seed)
+    settings = EngineSettings(
+        n_gpu_layers=gpu_layers,
+        draft_n_gpu_layers=draft_gpu_layers,
+        n_threads=threads,
+        n_ctx=ctx,
+        cache_type_k=cache_type_k,
+        cache_type_v=cache_type_v,
+        num_draft=draft_max,
+    )
+    if verbose:
+        log_to(output.log)
+    store = open_store()
+    with open_engine(store, pair, target, draft, speculate, settings) as engine:
+        if raw:
+            tokens = engine.tokenize(text)
+        else:
+            messages = [{"role": "system", "content": content} for content in system_texts]
+            tokens = engine.tokenize_chat([*messages, {"role": "user", "content": text}])
+        generation = engine.generate(tokens, sampler, max_tokens, stops)
+        load_s = time.perf_counter() - begin
+        for line in engine.notices:
+            output.note(line)
+        if verbose:
+            output.log("".join(f"{line}\n" for line in engine.describe()))
+        _stream(generation, quiet=json)
+        if json:
+            output.write_json(report(engine, store, generation, speculate, load_s))
+        if output.on_terminal() if stats is None else stats:
+            output.stats(generation)
+    if generation.finish_reason == "interrupted":
+        raise typer.Exit(_INTERRUPTED)
+
+
+def _texts(option: str, texts: Sequence[str]) -> Sequence[str]:
+    for text in texts:
+        if not text:
+            raise UsageError(f"{option} is empty", f"give {option} some text, or leave it out")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"{option} is not UTF-8 text", "check the encoding of your terminal") from None
+    return texts
+
+
+def _prompt(argument: str | None, raw: bool) -> str:
+    """The argument, then what is piped in, with a blank line between."""
+    piped = read_piped(wait=not argument)
+    if not raw:
+        piped = piped.rstrip("\n")
+    text = "\n\n".join(part for part in (argument, piped) if part)
+    if not text.strip():
+        raise UsageError("no prompt", 'give one as argument or on stdin: specgguf run "Why is the sky blue?"')
+    _texts("PROMPT", [text])
+    return text
+
+
+def _stream(generation: "Generation", quiet: bool) -> None:
+    """Write the answer as it comes; after Ctrl-C, what is there of it."""
+    show = (lambda _: None) if quiet else output.write
+    try:
+        for piece in generation:
+            show(piece)
+    except KeyboardInterrupt:
+        show(generation.flush())
+    if not quiet:
+        output.end_answer(generation.text)

@@ -1,0 +1,298 @@
+"""Composition root: opens a target and its draft, and generates with them."""
+
+import time
+from collections.abc import Container, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from specgguf.core.controller import Fixed
+from specgguf.core.drafting import Drafter, ModelDrafter, NoDrafter
+from specgguf.core.loop import Step, speculate
+from specgguf.core.parity import Parity, ParityReport, compare
+from specgguf.core.sampling import Sampler
+from specgguf.core.stats import Stats
+from specgguf.core.stream import TextStream
+from specgguf.errors import ContextError, ParityError, UsageError
+from specgguf.llama import library
+from specgguf.llama.context import ContextSettings, LlamaContext, check_cache_type
+from specgguf.llama.model import ALL_LAYERS, Header, Model
+from specgguf.llama.templates import Message, render
+
+_LEAST_CTX = 4096
+_ROOM = 2048
+"""Tokens of context kept free behind a long prompt when the length of the answer is not limited."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Resources. None leaves the choice to the engine: all layers on a GPU if there is one, a thread per physical
+    core, a context that fits the prompt and its answer.
+    """
+
+    n_gpu_layers: int | None = None
+    draft_n_gpu_layers: int | None = None
+    n_threads: int | None = None
+    n_ctx: int | None = None
+    cache_type_k: str = "f16"
+    cache_type_v: str = "f16"
+    num_draft: int = 4
+
+
+@dataclass(slots=True)
+class Timings:
+    """Seconds. `decode_s` is the time after the first round, `llama_s` the part of it inside llama.cpp."""
+
+    prefill_s: float = 0.0
+    first_token_s: float = 0.0
+    decode_s: float = 0.0
+    llama_s: float = 0.0
+    tokens_per_s: float = 0.0
+    """Tokens after the first round per second of `decode_s`."""
+
+
+@dataclass(slots=True)
+class Generation:
+    """One answer: iterate to get its text as it is committed. The other fields grow meanwhile."""
+
+    prompt_tokens: int
+    sampler: Sampler
+    _engine: "Engine"
+    _steps: Iterator[Step]
+    _stream: TextStream
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    finish_reason: str = "interrupted"
+    """stop, stop_string, length, or interrupted: what it is until the end is reached."""
+    stats: Stats = field(default_factory=Stats)
+    timings: Timings = field(default_factory=Timings)
+    _shown: int = 0
+
+    def __iter__(self) -> Iterator[str]:
+        begin = time.perf_counter()
+        first_end = first_llama = 0.0
+        first_tokens = 0
+        try:
+            for step in self._steps:
+                self.stats.observe(step)
+                self._commit(step.output)
+                if not first_tokens:
+                    first_end, first_llama = time.perf_counter(), self._engine.llama_s
+                    first_tokens = len(self.tokens)
+                    self.timings.first_token_s = first_end - begin
+                yield self._fresh()
+                if self.finish_reason == "stop_string":
+                    break
+            else:
+                ended = self.tokens and self.tokens[-1] in self._engine.eog
+                self.finish_reason = "stop" if ended else "length"
+            yield self.flush()
+        finally:
+            if first_tokens:
+                timings = self.timings
+                timings.prefill_s = self._engine.prefill_s
+                timings.decode_s = time.perf_counter() - first_end
+                timings.llama_s = self._engine.llama_s - first_llama
+                timings.tokens_per_s = (len(self.tokens) - first_tokens) / max(timings.decode_s, 1e-9)
+
+    def flush(self) -> str:
+        """Text not yielded yet. After an interruption: what is left of the answer."""
+        self.text += self._stream.flush()
+        return self._fresh()
+
+    def _fresh(self) -> str:
+        fresh, self._shown = self.text[self._shown :], len(self.text)
+        return fresh
+
+    def _commit(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            self.tokens.append(token)
+            self.text += self._stream.feed(self._engine.piece(token))
+            if self._stream.stopped:
+                self.finish_reason = "stop_string"
+                return
+
+
+class Engine:
+    """A target, perhaps with a draft, ready to generate. Close it, or use it in a `with` statement."""
+
+    def __init__(self, target: Path, draft: Path | None, settings: EngineSettings) -> None:
+        """Judge the files, compare tokenizers, then load the weights.
+
+        Raises ModelError for an unusable file, ParityError for a draft with another tokenizer, UsageError for GPU
+        layers without a GPU.
+        """
+        self.settings = settings
+        self.notices: list[str] = []
+        """What the user should be told, a line each."""
+        self._resources = ExitStack()
+        check_cache_type("--cache-type-k", settings.cache_type_k)
+        check_cache_type("--cache-type-v", settings.cache_type_v)
+        layers = _layers("--gpu-layers", settings.n_gpu_layers)
+        draft_layers = _layers("--draft-gpu-layers", settings.draft_n_gpu_layers)
+        self.target_header = Header(target, "target")
+        self.draft_header = Header(draft, "draft") if draft else None
+        self.parity = _check_parity(self.target_header, self.draft_header)
+        self._target = self._resources.enter_context(Model(self.target_header, layers))
+        self._draft: Model | None = None
+        if self.draft_header:
+            self._draft = self._resources.enter_context(Model(self.draft_header, draft_layers))
+            self._drop_draft_without_rollback()
+        self._contexts: list[LlamaContext] = []
+        self.prefill_s = 0.0
+        """Seconds the last prefill of the target took."""
+
+    def _drop_draft_without_rollback(self) -> None:
+        for model in (self._target, self._draft):
+            if model and not model.can_roll_back:
+                self.notices.append(
+                    f"no drafts: the {model.header.role} is a recurrent model, whose cache cannot be rolled back yet"
+                )
+                self._draft = None
+
+    @property
+    def eog(self) -> frozenset[int]:
+        """The ids that end a text: the target's."""
+        return self._target.vocab.eog
+
+    @property
+    def speculative(self) -> bool:
+        """Whether there is a draft in use."""
+        return self._draft is not None
+
+    @property
+    def llama_s(self) -> float:
+        """Seconds spent inside llama.cpp's decoding so far."""
+        return sum(context.decode_s for context in self._contexts)
+
+    def piece(self, token: int) -> bytes:
+        """The bytes a token stands for."""
+        return self._target.vocab.piece(token)
+
+    def tokenize(self, text: str) -> list[int]:
+        """Ids of a text given to the model as it is."""
+        return self._target.vocab.tokenize(text)
+
+    def tokenize_chat(self, messages: Sequence[Message]) -> list[int]:
+        """Ids of a conversation in the model's own chat template, ready for the next answer."""
+        return self._target.vocab.tokenize(render(self._target, messages))
+
+    def generate(
+        self,
+        prompt: Sequence[int],
+        sampler: Sampler,
+        max_tokens: int | None = None,
+        stops: Sequence[str] = (),
+    ) -> Generation:
+        """Continue `prompt`; the work is done while the result is iterated.
+
+        Raises UsageError for an empty prompt, ContextError for one longer than the context.
+        """
+        if not prompt:
+            raise UsageError("the prompt has no tokens", "give some text")
+        n_ctx = self._n_ctx(len(prompt), max_tokens)
+        if len(prompt) > n_ctx:
+            raise ContextError(
+                f"the prompt has {len(prompt)} tokens, the context {n_ctx}",
+                f"shorten it, or give a larger --ctx (the model was trained with {self._target.n_ctx_train})",
+            )
+        if not self._contexts:
+            self._open_contexts(n_ctx)
+        steps = self._steps(prompt, sampler, n_ctx if max_tokens is None else max_tokens)
+        return Generation(len(prompt), sampler, self, steps, TextStream(stops))
+
+    def _steps(self, prompt: Sequence[int], sampler: Sampler, max_tokens: int) -> Iterator[Step]:
+        target = self._contexts[0]
+        begin = time.perf_counter()
+        target.sync(prompt[:-1])
+        self.prefill_s = time.perf_counter() - begin
+        controller = Fixed(self.settings.num_draft)
+        drafter = self._drafter(sampler, self.eog)
+        yield from speculate(target, drafter, controller, sampler, prompt, self.eog, max_tokens)
+
+    def _drafter(self, sampler: Sampler, eog: Container[int]) -> Drafter:
+        if self.parity is None or len(self._contexts) < 2:
+            return NoDrafter()
+        return ModelDrafter(self._contexts[1], sampler, self.parity.num_shared, eog)
+
+    def _n_ctx(self, num_prompt: int, max_tokens: int | None) -> int:
+        if self._contexts:
+            return self._contexts[0].n_ctx
+        if self.settings.n_ctx:
+            return self.settings.n_ctx
+        wanted = num_prompt + (_ROOM if max_tokens is None else max_tokens)
+        return min(self._target.n_ctx_train, max(_LEAST_CTX, wanted))
+
+    def _open_contexts(self, n_ctx: int) -> None:
+        self._contexts.append(self._open_context(self._target, n_ctx, self.settings.num_draft + 1))
+        if self._draft:
+            try:
+                context = self._open_context(self._draft, min(n_ctx, self._draft.n_ctx_train), max_rows=1)
+            except ContextError as error:
+                self.notices.append(f"no drafts: {error.message}")
+                self._draft = None
+            else:
+                self._contexts.append(context)
+
+    def _open_context(self, model: Model, n_ctx: int, max_rows: int) -> LlamaContext:
+        settings = ContextSettings(
+            n_ctx=n_ctx,
+            n_threads=self.settings.n_threads or library.num_physical_cores(),
+            cache_type_k=self.settings.cache_type_k,
+            cache_type_v=self.settings.cache_type_v,
+            max_rows=max_rows,
+        )
+        return self._resources.enter_context(LlamaContext(model, settings))
+
+    def describe(self) -> list[str]:
+        """The settings in effect, a line each."""
+        lines = [
+            f"llama.cpp {library.version()}, GPU {'available' if library.gpu_available() else 'not available'}"
+        ]
+        if self.parity:
+            lines.append(
+                f"tokenizers {self.parity.verdict}: {'; '.join(self.parity.reasons) or 'no difference'}"
+            )
+        lines += [f"{context.role} {context.settings}" for context in self._contexts]
+        return lines
+
+    def close(self) -> None:
+        """Free the contexts, then the models."""
+        self._resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _layers(option: str, wanted: int | None) -> int:
+    if wanted is None:
+        return ALL_LAYERS if library.gpu_available() else 0
+    if wanted != 0 and not library.gpu_available():
+        raise UsageError(
+            f"{option}: this build of llama.cpp has no GPU to place layers on",
+            "leave it out, or rebuild with CMAKE_ARGS for your GPU (README.md, Install)",
+        )
+    return wanted
+
+
+def _check_parity(target: Header, draft: Header | None) -> ParityReport | None:
+    if draft is None:
+        return None
+    report = compare(target.tokenizer, draft.tokenizer)
+    if report.verdict is Parity.INCOMPATIBLE:
+        where = ""
+        if report.first_difference:
+            token, theirs, ours = report.first_difference
+            where = f"; first differing id {token}: target {theirs!r}, draft {ours!r}"
+        raise ParityError(
+            f"{draft.path} cannot draft for {target.path}: {'; '.join(report.reasons)}{where}",
+            "choose a draft of the same model family, or --speculate off",
+        )
+    return report

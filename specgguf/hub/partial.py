@@ -1,0 +1,71 @@
+"""A file on its way here."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_BLOCK = 1 << 22
+
+
+class PartialFile:
+    """A temporary file that is appended to and hashed as it grows; it resumes what an earlier run left.
+
+    It is file-like as far as downloaders need it. `on_progress` is told the size whenever it changes.
+    """
+
+    def __init__(self, path: Path, size: int, on_progress: Callable[[int], object]) -> None:
+        """Open or create `path`; what is longer than `size` bytes cannot be a beginning and is dropped."""
+        self.path = path
+        self._on_progress = on_progress
+        self._digest = hashlib.sha256()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a+b")
+        if path.stat().st_size > size:
+            self._file.truncate(0)
+        self._file.seek(0)
+        while block := self._file.read(_BLOCK):
+            self._digest.update(block)
+        on_progress(self.tell())
+
+    def tell(self) -> int:
+        """Bytes that are here."""
+        return self._file.tell()
+
+    def write(self, data: bytes) -> int:
+        """Append."""
+        self._file.write(data)
+        self._digest.update(data)
+        self._on_progress(self.tell())
+        return len(data)
+
+    def seek(self, position: int) -> int:
+        """Go back to the beginning, the only move a downloader makes: when a server cannot resume."""
+        if position != 0:
+            raise ValueError("a partial file is written from its beginning or at its end")
+        return self._file.seek(0)
+
+    def truncate(self) -> int:
+        """Drop everything: follows `seek(0)`."""
+        self._digest = hashlib.sha256()
+        return self._file.truncate(0)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the bytes that are here, 64 hexadecimal digits."""
+        return self._digest.hexdigest()
+
+    def sync(self) -> None:
+        """Make sure the bytes are on the disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()

