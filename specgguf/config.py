@@ -102,7 +102,9 @@ def load_catalogue() -> Catalogue:
     own = platformdirs.user_config_path("specgguf") / "models.toml"
     if own.exists():
         tables.append((own, _read(own)))
-    default, pairs, models = "", {}, {}
+    default = ""
+    pairs: dict[str, Pair] = {}
+    models: dict[str, dict[str, ModelFile]] = {}
     for path, table in tables:
         default = table.get("default", default)
         for name, entry in _table(path, "pairs", table.get("pairs", {})).items():
@@ -134,9 +136,7 @@ def _files(path: Path, model: str, entries: Any) -> dict[str, ModelFile]:  # noq
     files: dict[str, ModelFile] = dict(hub_files)
     for quant, source in derived.items():
         if source not in hub_files:
-            raise _mistake(
-                path, f"models.{model}.{quant}", f"derived_from names {source!r}, no file of {model}"
-            )
+            raise _mistake(path, f"models.{model}.{quant}", f"derived_from names {source!r}, no file of {model}")
         files[quant] = DerivedFile(hub_files[source], quant)
     return files
 

@@ -221,6 +221,11 @@ class Engine:
         if self._contexts:
             return self._contexts[0].n_ctx
         if self.settings.n_ctx:
+            if self.settings.n_ctx > self._target.n_ctx_train:
+                raise UsageError(
+                    f"--ctx {self.settings.n_ctx}: the target was trained with {self._target.n_ctx_train} tokens",
+                    "give at most that, or leave it out",
+                )
             return self.settings.n_ctx
         wanted = num_prompt + (_ROOM if max_tokens is None else max_tokens)
         return min(self._target.n_ctx_train, max(_LEAST_CTX, wanted))
@@ -248,13 +253,9 @@ class Engine:
 
     def describe(self) -> list[str]:
         """The settings in effect, a line each."""
-        lines = [
-            f"llama.cpp {library.version()}, GPU {'available' if library.gpu_available() else 'not available'}"
-        ]
+        lines = [f"llama.cpp {library.version()}, GPU {'available' if library.gpu_available() else 'not available'}"]
         if self.parity:
-            lines.append(
-                f"tokenizers {self.parity.verdict}: {'; '.join(self.parity.reasons) or 'no difference'}"
-            )
+            lines.append(f"tokenizers {self.parity.verdict}: {'; '.join(self.parity.reasons) or 'no difference'}")
         lines += [f"{context.role} {context.settings}" for context in self._contexts]
         return lines
 

@@ -1,6 +1,5 @@
 """From the options that name models to an engine."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specgguf.cli import output
@@ -38,11 +37,11 @@ def open_engine(
     references = _references(catalogue, pair, target, draft)
     if speculate is Speculate.OFF:
         del references[1:]
-    elif len(references) == 1:
-        output.note("decoding plainly: there is no --draft for this --target")
-    found = [resolve(reference, catalogue) for reference in references]
-    paths: list[Path] = store.provide(found)
-    return Engine(paths[0], paths[1] if len(paths) > 1 else None, settings)
+    target_path, *draft_path = store.provide([resolve(reference, catalogue) for reference in references])
+    engine = Engine(target_path, draft_path[0] if draft_path else None, settings)
+    if speculate is not Speculate.OFF and not draft_path:
+        engine.notices.append("no drafts: there is no --draft for this --target")
+    return engine
 
 
 def _references(catalogue: "Catalogue", pair: str | None, target: str | None, draft: str | None) -> list[str]:

@@ -65,25 +65,19 @@ MaxTokens = Annotated[
         help="End after N tokens; default: when the context is full.",
     ),
 ]
-Temperature = Annotated[float, typer.Option("--temp", min=0.0, metavar="T", help="Temperature; 0 is greedy.")]
-TopK = Annotated[
-    int, typer.Option("--top-k", min=0, metavar="N", help="Keep the N likeliest tokens; 0: all.")
-]
+Temperature = Annotated[float, typer.Option("--temp", min=0.0, max=100.0, metavar="T", help="Temperature; 0 is greedy.")]
+TopK = Annotated[int, typer.Option("--top-k", min=0, metavar="N", help="Keep the N likeliest tokens; 0: all.")]
 TopP = Annotated[
     float,
-    typer.Option(
-        "--top-p", min=0.0, max=1.0, metavar="P", help="Keep the likeliest tokens of mass P; 1: all."
-    ),
+    typer.Option("--top-p", min=0.0, max=1.0, metavar="P", help="Keep the likeliest tokens of mass P; 1: all."),
 ]
 MinP = Annotated[
     float,
-    typer.Option(
-        "--min-p", min=0.0, max=1.0, metavar="P", help="Drop tokens below P times the likeliest; 0: none."
-    ),
+    typer.Option("--min-p", min=0.0, max=1.0, metavar="P", help="Drop tokens below P times the likeliest; 0: none."),
 ]
 RepeatPenalty = Annotated[
     float,
-    typer.Option("--repeat-penalty", min=0.01, metavar="R", help="Penalty for the last 64 tokens; 1: none."),
+    typer.Option("--repeat-penalty", min=0.01, max=100.0, metavar="R", help="Penalty for the last 64 tokens; 1: none."),
 ]
 Seed = Annotated[
     int | None,
@@ -107,9 +101,7 @@ DraftGpuLayers = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(
-        "--threads", "-t", min=1, max=512, metavar="N", help="Threads; default: the physical cores."
-    ),
+    typer.Option("--threads", "-t", min=1, max=512, metavar="N", help="Threads; default: the physical cores."),
 ]
 Ctx = Annotated[
     int | None,

@@ -8,9 +8,7 @@ if TYPE_CHECKING:
     from specgguf.llama.model import Header
 
 
-def report(
-    engine: "Engine", store: "Store", generation: "Generation", mode: str, load_s: float
-) -> dict[str, Any]:
+def report(engine: "Engine", store: "Store", generation: "Generation", mode: str, load_s: float) -> dict[str, Any]:
     """Everything about one answer."""
     stats, timings = generation.stats, generation.timings
     return {

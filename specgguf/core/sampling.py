@@ -40,19 +40,17 @@ class Sampler:
         """
         if self.repeat_penalty != 1.0:
             logits = self._penalize(logits, [*tokens[-REPEAT_WINDOW:], *ahead][-REPEAT_WINDOW:])
-        if self.temperature == 0.0:
-            ids, scores = None, logits
-        else:
-            ids = self._candidates(logits)
-            noise = gumbel_noise(self.seed, len(tokens) + len(ahead), ids)
-            scores = logits[ids] / np.float64(self.temperature) + noise
-        best = int(scores.argmax())
-        if not np.isfinite(scores[best]):
+        peak = logits.max()
+        if not np.isfinite(peak):
             raise ContextError(
                 "the model computed logits that are not numbers",
                 "the file may be damaged, or its quantization unsupported here: try another one",
             )
-        return best if ids is None else int(ids[best])
+        if self.temperature == 0.0:
+            return int(logits.argmax())
+        ids = self._candidates(logits)
+        noise = gumbel_noise(self.seed, len(tokens) + len(ahead), ids)
+        return int(ids[((logits[ids] - peak) / np.float64(self.temperature) + noise).argmax()])
 
     def _penalize(self, logits: NDArray[np.float32], window: Sequence[int]) -> NDArray[np.float32]:
         logits = logits.copy()
@@ -89,8 +87,9 @@ def gumbel_noise(seed: int, position: int, ids: NDArray[np.int64]) -> NDArray[np
     """
     key = _mix(_mix(np.array([seed], np.uint64)) + np.uint64(position))
     bits = _mix(key + ids.astype(np.uint64))
-    uniform = ((bits >> np.uint64(11)) + 0.5) * 2.0**-53
-    return -np.log(-np.log(uniform))
+    uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    noise: NDArray[np.float64] = -np.log(-np.log(uniform))
+    return noise
 
 
 def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:

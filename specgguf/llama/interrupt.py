@@ -15,8 +15,10 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
+
+Handler = Callable[[int, FrameType | None], object]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -34,8 +36,9 @@ abort_function = (ctypes.cdll.msvcrt if os.name == "nt" else ctypes.CDLL(None)).
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
     """Let a signal abort the C call inside; what its handler does (KeyboardInterrupt) happens on leaving."""
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
-    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    handlers: dict[int, Handler] = {
+        number: handler for number in SIGNALS if callable(handler := signal.getsignal(number))
+    }
     if not handlers or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -57,4 +60,4 @@ def interruptible() -> Iterator[None]:
             _file.seek(0)
             _page[:] = bytes(mmap.PAGESIZE)
         for number, frame in arrived:
-            handlers[signal.Signals(number)](number, frame)  # type: ignore[operator]
+            handlers[number](number, frame)

@@ -3,7 +3,7 @@
 import mmap
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from llama_cpp import llama_cpp as lib
 
@@ -46,9 +46,7 @@ class Header:
                 f"{role} model: cannot read {path}: {error.strerror}", "check the path and its permissions"
             ) from None
         except gguf.TruncatedError as error:
-            raise ModelError(
-                f"{role} model: {path} is truncated: {error}", "download or copy it again"
-            ) from None
+            raise ModelError(f"{role} model: {path} is truncated: {error}", "download or copy it again") from None
         except gguf.MalformedError as error:
             raise ModelError(
                 f"{role} model: {path} is not a usable GGUF file: {error}",
@@ -88,7 +86,7 @@ class Model:
             )
 
     @property
-    def pointer(self) -> lib.llama_model_p:
+    def pointer(self) -> Any:  # noqa: ANN401 (a ctypes pointer)
         """For `Context` only."""
         if self._pointer is None:
             raise ValueError("the model is closed")

@@ -20,9 +20,7 @@ def quantize(source: Path, destination: Path, quant: str) -> None:
     """
     code = getattr(lib, _PREFIX + quant.upper(), None)
     if code is None:
-        known = ", ".join(
-            sorted(name.removeprefix(_PREFIX) for name in vars(lib) if name.startswith(_PREFIX))
-        )
+        known = ", ".join(sorted(name.removeprefix(_PREFIX) for name in vars(lib) if name.startswith(_PREFIX)))
         raise ModelError(f"unknown quantization {quant}", f"llama.cpp knows {known}")
     params = lib.llama_model_quantize_default_params()
     params.ftype = code
@@ -30,9 +28,7 @@ def quantize(source: Path, destination: Path, quant: str) -> None:
     params.nthread = num_physical_cores()
     take_errors()
     with interruptible():
-        failed = lib.llama_model_quantize(
-            str(source).encode(), str(destination).encode(), ctypes.byref(params)
-        )
+        failed = lib.llama_model_quantize(str(source).encode(), str(destination).encode(), ctypes.byref(params))
     if failed:
         raise ModelError(
             f"llama.cpp could not quantize {source} to {quant}: {take_errors()}",

@@ -16,9 +16,7 @@ def render(model: Model, messages: Sequence[Message]) -> str:
     """The prompt for the next answer; raises ModelError if the template is missing, broken or refuses."""
     template = model.header.chat_template
     if template is None:
-        raise ModelError(
-            f"{model.header.path} has no chat template", "use --raw to give it the text as it is"
-        )
+        raise ModelError(f"{model.header.path} has no chat template", "use --raw to give it the text as it is")
     vocab = model.vocab
     try:
         formatter = Jinja2ChatFormatter(template, vocab.text(vocab.eos), vocab.text(vocab.bos))

@@ -1,0 +1,34 @@
+"""The real executable, its streams as bytes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+EXECUTABLE = Path(sys.executable).with_name("specgguf")
+
+
+def environment(**changes):
+    """This process's, without what would change a test's meaning; None removes a variable."""
+    changes = {"SPECGGUF_SPECULATE": None, "NO_COLOR": None, **changes}
+    result = {**os.environ, **{name: str(value) for name, value in changes.items() if value is not None}}
+    return {name: value for name, value in result.items() if changes.get(name, "") is not None}
+
+
+def specgguf(*arguments, stdin=b"", timeout=120, **variables):
+    """Run it to its end."""
+    command = [str(EXECUTABLE), *map(str, arguments)]
+    return subprocess.run(
+        command, input=stdin, capture_output=True, timeout=timeout, env=environment(**variables), check=False
+    )
+
+
+def failure(result, code=1):
+    """The two lines of a failure, after checking that there is nothing else."""
+    lines = result.stderr.decode().splitlines()
+    assert result.returncode == code, result
+    assert result.stdout == b""
+    assert len(lines) == 2, lines
+    assert lines[0].startswith("error: ")
+    assert lines[1].startswith("hint: ")
+    return lines[0].removeprefix("error: "), lines[1].removeprefix("hint: ")

@@ -1,0 +1,196 @@
+"""Every failure is an exit code, an error line and a hint; nothing on stdout, no traceback."""
+
+import os
+import subprocess
+
+import pytest
+
+from specgguf.config import load_catalogue
+from tests.cli.program import EXECUTABLE, environment, failure, specgguf
+
+
+def test_no_such_file(tmp_path):
+    path = tmp_path / "missing.gguf"
+    message, hint = failure(specgguf("run", "-m", path, "hi"))
+    assert message == f"target model: no such file: {path}"
+    assert "path" in hint
+
+
+def test_a_folder_is_no_model(tmp_path):
+    assert "target model" in failure(specgguf("run", "-m", tmp_path, "hi"))[0]
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+@pytest.mark.parametrize("content", [b"", b"GG", b"not a model" * 100, b"GGUF" + b"\xff" * 100])
+def test_not_a_gguf(toy_models, tmp_path, role, content):
+    path = tmp_path / "text.gguf"
+    path.write_bytes(content)
+    models = {"target": toy_models["target"], "draft": toy_models["draft"], role: path}
+    message, hint = failure(specgguf("run", "-m", models["target"], "-d", models["draft"], "hi"))
+    assert message.startswith(f"{role} model: ")
+    assert str(path) in message
+    assert hint
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+@pytest.mark.parametrize("share", [0.02, 0.6, 0.999])
+def test_a_truncated_gguf(toy_models, tmp_path, role, share):
+    path = tmp_path / "cut.gguf"
+    whole = toy_models[role].read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+    models = {"target": toy_models["target"], "draft": toy_models["draft"], role: path}
+    message, hint = failure(specgguf("run", "-m", models["target"], "-d", models["draft"], "hi"))
+    assert message.startswith(f"{role} model: ")
+    assert str(path) in message
+    assert "download" in hint
+
+
+def test_an_unknown_pair_names_the_nearest():
+    message, hint = failure(specgguf("run", "-p", "qwen2.5-coder-15b", "hi"))
+    assert message == "unknown pair: qwen2.5-coder-15b"
+    assert "qwen2.5-coder-1.5b" in hint
+
+
+def test_an_unknown_model():
+    message, hint = failure(specgguf("run", "-m", "smollm2-135", "hi"))
+    assert "smollm2-135" in message
+    assert "smollm2-135m" in hint
+
+
+def test_an_unknown_quantization_lists_what_there_is():
+    message, hint = failure(specgguf("run", "-m", "smollm2-135m:Q9", "hi"))
+    assert "no quantization Q9" in message
+    assert "smollm2-135m:Q4_1" in hint
+
+
+def test_pair_and_target_exclude_each_other(toy_models):
+    failure(specgguf("run", "-p", "tiny", "-m", toy_models["target"], "hi"), code=2)
+
+
+def test_an_incompatible_draft_is_named_with_the_first_difference(toy_models):
+    message, hint = failure(specgguf("run", "-m", toy_models["target"], "-d", toy_models["foreign"], "hi"))
+    assert str(toy_models["foreign"]) in message
+    assert "first differing id 268: target '▁dog', draft '▁fox'" in message
+    assert "--speculate off" in hint
+
+
+def test_a_prompt_longer_than_the_context(toy_models):
+    message, hint = failure(specgguf("run", "-m", toy_models["target"], "-d", toy_models["draft"], "-c", 64, "x" * 300))
+    assert "context 64" in message
+    assert "the prompt has 3" in message
+    assert "2048" in hint
+
+
+@pytest.mark.parametrize("arguments", [[], [""], ["  "], ["--raw"]])
+def test_no_prompt(arguments):
+    message, hint = failure(specgguf("run", *arguments), code=2)
+    assert message == "no prompt"
+    assert "specgguf run" in hint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["-n", "0"], "--max-tokens"),
+        (["-n", "many"], "--max-tokens"),
+        (["-k", "0"], "--draft-max"),
+        (["-k", "512"], "--draft-max"),
+        (["--temp", "-1"], "--temp"),
+        (["--temp", "nan"], "--temp"),
+        (["--temp", "inf"], "--temp"),
+        (["--top-p", "1.5"], "--top-p"),
+        (["--min-p", "-0.1"], "--min-p"),
+        (["--top-k", "-1"], "--top-k"),
+        (["--repeat-penalty", "0"], "--repeat-penalty"),
+        (["--repeat-penalty", "nan"], "--repeat-penalty"),
+        (["--seed", "-1"], "--seed"),
+        (["--stop", ""], "--stop"),
+        (["-t", "0"], "--threads"),
+        (["-c", "0"], "--ctx"),
+        (["--speculate", "always"], "--speculate"),
+        (["--gpu-layers", "some"], "--gpu-layers"),
+        (["--no-such-option"], "--no-such-option"),
+        (["--cache-type-k", "f12"], "--cache-type-k"),
+        (["two", "prompts"], "prompts"),
+    ],
+)
+def test_bad_option_values_are_usage_errors_that_name_the_option(toy_models, arguments, named):
+    models = ["-m", toy_models["target"], "-d", toy_models["draft"]]
+    assert named in failure(specgguf("run", *models, *arguments, "hi"), code=2)[0]
+
+
+def test_no_command_and_an_unknown_one():
+    assert "command" in failure(specgguf(), code=2)[0].lower()
+    assert "walk" in failure(specgguf("walk"), code=2)[0]
+
+
+def test_gpu_layers_without_a_gpu(toy_models):
+    from specgguf.llama.library import gpu_available
+
+    if gpu_available():
+        pytest.skip("this build has a GPU")
+    for option in ("--gpu-layers", "--draft-gpu-layers"):
+        models = ["-m", toy_models["target"], "-d", toy_models["draft"]]
+        message, hint = failure(specgguf("run", *models, option, "all", "hi"), code=2)
+        assert option in message
+        assert "CMAKE_ARGS" in hint
+        assert specgguf("run", *models, option, "0", "-n", 1, "hi").returncode == 0
+
+
+def test_a_context_beyond_what_the_model_knows(toy_models):
+    message, _ = failure(specgguf("run", "-m", toy_models["target"], "-c", 2_000_000_000, "hi"), code=2)
+    assert "trained with 2048 tokens" in message
+
+
+def test_a_chat_template_that_fails(toy_models):
+    message, hint = failure(specgguf("run", "-m", toy_models["bad-template"], "--speculate", "off", "hi"))
+    assert "no system role here" in message
+    assert "--raw" in hint
+
+
+def test_no_chat_template(toy_models):
+    assert "--raw" in failure(specgguf("run", "-m", toy_models["no-template"], "--speculate", "off", "hi"))[1]
+    assert specgguf("run", "-m", toy_models["no-template"], "--speculate", "off", "--raw", "-n", 1, "hi").returncode == 0
+
+
+@pytest.mark.parametrize("stdin", [b"caf\xe9", b"\x80", b"a\0b"])
+def test_what_is_no_text_on_stdin(stdin):
+    assert "stdin" in failure(specgguf("run", stdin=stdin), code=2)[0]
+
+
+def test_an_argument_that_is_no_text():
+    assert "PROMPT" in failure(specgguf("run", os.fsdecode(b"caf\xe9")), code=2)[0]
+
+
+def test_stdout_that_cannot_be_written(toy_models):
+    command = [EXECUTABLE, "run", "-m", toy_models["target"], "--speculate", "off", "-n", "3", "hi"]
+    with open("/dev/full", "wb") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=environment(), check=False)
+    assert result.returncode == 1
+    assert result.stderr.decode().startswith("error: cannot write the answer: No space left")
+    assert b"Traceback" not in result.stderr
+
+
+def test_a_damaged_catalogue_of_the_user(tmp_path):
+    own = tmp_path / "specgguf" / "models.toml"
+    own.parent.mkdir()
+    for content, named in [
+        ("pairs = 3", "pairs"),
+        ("[models]\nx = 1", "models.x"),
+        ("[models.x.Q4_0]\nrepo = 'a/b'", "models.x.Q4_0"),
+        ("[models.x.Q4_0]\nderived_from = 'Q8_0'", "models.x.Q4_0"),
+        ("[pairs.x]\ntarget = 'y'", "pairs.x"),
+        ("a = [", str(own)),
+    ]:
+        own.write_text(content)
+        message, _ = failure(specgguf("run", "hi", XDG_CONFIG_HOME=tmp_path))
+        assert named in message
+        assert str(own) in message
+
+
+def test_the_catalogue_shipped_is_sound():
+    catalogue = load_catalogue()
+    assert catalogue.default in catalogue.pairs
+    for pair in catalogue.pairs.values():
+        catalogue.file(pair.target)
+        catalogue.file(pair.draft)

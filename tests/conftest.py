@@ -1,0 +1,24 @@
+import pytest
+
+from tests import models
+
+
+@pytest.fixture(scope="session")
+def toy_models(tmp_path_factory):
+    """Paths of tiny models with random weights, by name."""
+    folder = tmp_path_factory.mktemp("models")
+    return {
+        "target": models.write_attention(folder / "target.gguf", seed=1),
+        "draft": models.write_attention(folder / "draft.gguf", seed=2),
+        "padded": models.write_attention(folder / "padded.gguf", seed=3, words=[*models.WORDS, "[PAD]"]),
+        "foreign": models.write_attention(folder / "foreign.gguf", seed=4, words=[*models.WORDS[:-1], "▁fox"]),
+        "recurrent": models.write_recurrent(folder / "recurrent.gguf"),
+        "no-bos": models.write_attention(folder / "no-bos.gguf", bos=False),
+        "template-bos": models.write_attention(
+            folder / "template-bos.gguf", template="{{ bos_token }}" + models.TEMPLATE
+        ),
+        "no-template": models.write_attention(folder / "no-template.gguf", template=None),
+        "bad-template": models.write_attention(
+            folder / "bad-template.gguf", template="{{ raise_exception('no system role here') }}"
+        ),
+    }

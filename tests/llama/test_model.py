@@ -1,0 +1,154 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from specgguf.core import parity
+from specgguf.errors import ModelError
+from specgguf.llama import library
+from specgguf.llama.context import ContextSettings, LlamaContext
+from specgguf.llama.model import Header, Model
+from specgguf.llama.quantize import quantize
+from specgguf.llama.templates import render
+
+
+@pytest.fixture
+def open_model(toy_models):
+    opened = []
+
+    def open_one(name):
+        opened.append(Model(Header(toy_models[name], "target"), 0))
+        return opened[-1]
+
+    yield open_one
+    for model in opened:
+        model.close()
+
+
+def test_vocab(open_model):
+    vocab = open_model("target").vocab
+    assert vocab.num_tokens == 3 + 256 + 10
+    assert (vocab.bos, vocab.eos, vocab.eog) == (1, 2, {2})
+    assert vocab.tokenize("the cat") == [1, *(3 + byte for byte in "▁the▁cat".encode())]
+    assert vocab.tokenize("the</s>")[-1] == 2  # special tokens are recognized, as templates need it
+    assert vocab.piece(261) == b" cat"
+    assert vocab.piece(3 + 0xC3) == b"\xc3"
+    assert vocab.piece(2) == b""
+    assert vocab.text(2) == "</s>"
+    assert vocab.text(None) == ""
+
+
+def test_a_long_token_is_given_whole(tmp_path):
+    from tests.models import write_attention
+
+    word = "▁" + "x" * 1000
+    with Model(Header(write_attention(tmp_path / "long.gguf", words=[word]), "target"), 0) as model:
+        assert model.vocab.piece(259) == b" " + b"x" * 1000
+
+
+@pytest.mark.parametrize(("name", "count"), [("target", 1), ("template-bos", 1), ("no-bos", 0)])
+def test_a_prompt_has_exactly_one_bos_or_none(open_model, name, count):
+    model = open_model(name)
+    ids = model.vocab.tokenize(render(model, [{"role": "user", "content": "the cat"}]))
+    assert ids.count(1) == count
+    assert ids[:count] == [1] * count
+    assert model.vocab.tokenize("the cat").count(1) == count
+
+
+def test_a_template_that_fails_is_an_error_with_its_message(open_model):
+    with pytest.raises(ModelError, match="no system role here"):
+        render(open_model("bad-template"), [{"role": "system", "content": "x"}])
+
+
+def test_no_template(open_model):
+    with pytest.raises(ModelError, match="has no chat template") as caught:
+        render(open_model("no-template"), [])
+    assert "--raw" in caught.value.hint
+
+
+def test_the_tokenizer_in_the_header_is_the_one_llama_uses(toy_models, open_model):
+    tokenizer = Header(toy_models["target"], "target").tokenizer
+    vocab = open_model("target").vocab
+    assert len(tokenizer.tokens) == vocab.num_tokens
+    assert all(vocab.text(i) == text.decode() for i, text in enumerate(tokenizer.tokens))
+    assert (tokenizer.special["bos"], tokenizer.adds["bos"]) == (vocab.bos, vocab.adds_bos)
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("draft", parity.Parity.IDENTICAL),
+        ("padded", parity.Parity.COMPATIBLE),
+        ("foreign", parity.Parity.INCOMPATIBLE),
+        ("no-bos", parity.Parity.INCOMPATIBLE),
+    ],
+)
+def test_parity_of_files(toy_models, name, verdict):
+    one, two = (Header(toy_models[name], "target").tokenizer for name in ("target", name))
+    assert parity.compare(one, two).verdict is verdict
+
+
+def test_every_cut_of_a_file_is_a_model_error(toy_models, tmp_path):
+    whole = toy_models["target"].read_bytes()
+    path = tmp_path / "cut.gguf"
+    for share in range(0, 1000, 13):
+        path.write_bytes(whole[: len(whole) * share // 1000])
+        with pytest.raises(ModelError, match=r"target model: .*cut\.gguf"):
+            Model(Header(path, "target"), 0).close()
+
+
+def test_closing_twice_is_harmless(toy_models):
+    model = Model(Header(toy_models["target"], "target"), 0)
+    context = LlamaContext(model, ContextSettings(64, 1, "f16", "f16", 1))
+    for _ in range(2):
+        context.close()
+    for _ in range(2):
+        model.close()
+    with pytest.raises(ValueError, match="closed"):
+        _ = model.pointer
+
+
+def test_quantize(toy_models, tmp_path):
+    small = tmp_path / "small.gguf"
+    quantize(toy_models["target"], small, "q8_0")
+    assert small.stat().st_size < 0.6 * toy_models["target"].stat().st_size
+    same = parity.compare(Header(toy_models["target"], "target").tokenizer, Header(small, "draft").tokenizer)
+    assert same.verdict is parity.Parity.IDENTICAL
+
+
+def test_an_unknown_quantization_lists_the_known_ones(toy_models, tmp_path):
+    with pytest.raises(ModelError, match="unknown quantization Q9") as caught:
+        quantize(toy_models["target"], tmp_path / "x.gguf", "Q9")
+    assert "Q4_K_M" in caught.value.hint
+    assert not (tmp_path / "x.gguf").exists()
+
+
+def test_a_log_line_never_raises(toy_models):
+    def broken(_):
+        raise RuntimeError
+
+    library.log_to(broken)
+    try:
+        Model(Header(toy_models["target"], "target"), 0).close()
+    finally:
+        library.log_to(None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="affinity is Linux's")
+def test_threads_are_the_cores_this_process_may_use():
+    code = "from specgguf.llama.library import num_physical_cores; print(num_physical_cores())"
+    assert 1 <= library.num_physical_cores() <= len(os.sched_getaffinity(0))
+    cpu = min(os.sched_getaffinity(0))
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        check=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, {cpu}),  # noqa: PLW1509
+    )
+    assert result.stdout == b"1\n"
+
+
+def test_importing_the_package_does_not_load_llama():
+    code = "import sys, specgguf, specgguf.cli.app; assert not {'llama_cpp', 'numpy', 'huggingface_hub', 'rich.console'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,103 @@
+"""GGUF files with random weights, written when tests start."""
+
+from pathlib import Path
+
+import numpy as np
+from gguf import GGUFWriter, TokenType
+
+WORDS = ["▁the", "▁a", "▁cat", "▁sat", "▁on", "▁mat", ".", ",", "▁and", "▁dog"]
+TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
+EMBED, HEADS, FEED, LAYERS, INNER, STATE, CONV = 64, 4, 128, 2, 128, 16, 4
+
+
+def write_attention(path: Path, seed=1, words=WORDS, template=TEMPLATE, bos=True, eos=2, n_ctx=2048) -> Path:
+    """A model of llama's architecture."""
+    writer = GGUFWriter(path, "llama")
+    _common(writer, words, template, bos, eos, n_ctx)
+    writer.add_feed_forward_length(FEED)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(HEADS)
+    writer.add_rope_dimension_count(EMBED // HEADS)
+    writer.add_layer_norm_rms_eps(1e-5)
+    random = _Weights(writer, seed)
+    random.add("token_embd.weight", _num_tokens(words), EMBED)
+    random.add("output.weight", _num_tokens(words), EMBED)
+    random.ones("output_norm.weight", EMBED)
+    for layer in range(LAYERS):
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            random.add(f"blk.{layer}.{name}.weight", EMBED, EMBED)
+        random.add(f"blk.{layer}.ffn_gate.weight", FEED, EMBED)
+        random.add(f"blk.{layer}.ffn_up.weight", FEED, EMBED)
+        random.add(f"blk.{layer}.ffn_down.weight", EMBED, FEED)
+        random.ones(f"blk.{layer}.attn_norm.weight", EMBED)
+        random.ones(f"blk.{layer}.ffn_norm.weight", EMBED)
+    return _write(writer, path)
+
+
+def write_recurrent(path: Path, seed=1, words=WORDS) -> Path:
+    """A Mamba model: its state cannot be rolled back."""
+    writer = GGUFWriter(path, "mamba")
+    _common(writer, words, TEMPLATE, True, 2, 2048)
+    writer.add_feed_forward_length(0)
+    writer.add_head_count(0)
+    writer.add_ssm_conv_kernel(CONV)
+    writer.add_ssm_inner_size(INNER)
+    writer.add_ssm_state_size(STATE)
+    writer.add_ssm_time_step_rank(CONV)
+    writer.add_layer_norm_rms_eps(1e-5)
+    random = _Weights(writer, seed)
+    random.add("token_embd.weight", _num_tokens(words), EMBED)
+    random.ones("output_norm.weight", EMBED)
+    for layer in range(LAYERS):
+        random.ones(f"blk.{layer}.attn_norm.weight", EMBED)
+        random.add(f"blk.{layer}.ssm_in.weight", 2 * INNER, EMBED)
+        random.add(f"blk.{layer}.ssm_conv1d.weight", INNER, CONV)
+        random.add(f"blk.{layer}.ssm_conv1d.bias", INNER)
+        random.add(f"blk.{layer}.ssm_x.weight", CONV + 2 * STATE, INNER)
+        random.add(f"blk.{layer}.ssm_dt.weight", INNER, CONV)
+        random.add(f"blk.{layer}.ssm_dt.bias", INNER)
+        writer.add_tensor(f"blk.{layer}.ssm_a", -np.ones((INNER, STATE), np.float32))
+        random.ones(f"blk.{layer}.ssm_d", INNER)
+        random.add(f"blk.{layer}.ssm_out.weight", EMBED, INNER)
+    return _write(writer, path)
+
+
+class _Weights:
+    def __init__(self, writer, seed):
+        self.writer = writer
+        self.random = np.random.default_rng(seed)
+
+    def add(self, name, *shape):
+        self.writer.add_tensor(name, self.random.normal(0, 0.3, shape).astype(np.float32))
+
+    def ones(self, name, *shape):
+        self.writer.add_tensor(name, np.ones(shape, np.float32))
+
+
+def _num_tokens(words):
+    return 3 + 256 + len(words)
+
+
+def _common(writer, words, template, bos, eos, n_ctx):
+    writer.add_name("toy")
+    writer.add_context_length(n_ctx)
+    writer.add_embedding_length(EMBED)
+    writer.add_block_count(LAYERS)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *words])
+    writer.add_token_scores([0.0] * 259 + [-float(i) for i in range(len(words))])
+    kinds = [TokenType.UNKNOWN, TokenType.CONTROL, TokenType.CONTROL]
+    writer.add_token_types([*kinds, *[TokenType.BYTE] * 256, *[TokenType.NORMAL] * len(words)])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(eos)
+    writer.add_add_bos_token(bos)
+    if template:
+        writer.add_chat_template(template)
+
+
+def _write(writer, path):
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
