@@ -13,6 +13,7 @@ def toy_models(tmp_path_factory):
         "padded": models.write_attention(folder / "padded.gguf", seed=3, words=[*models.WORDS, "[PAD]"]),
         "foreign": models.write_attention(folder / "foreign.gguf", seed=4, words=[*models.WORDS[:-1], "▁fox"]),
         "recurrent": models.write_recurrent(folder / "recurrent.gguf"),
+        "endless": models.write_attention(folder / "endless.gguf", n_ctx=100_000, endless=True),
         "no-bos": models.write_attention(folder / "no-bos.gguf", bos=False),
         "template-bos": models.write_attention(
             folder / "template-bos.gguf", template="{{ bos_token }}" + models.TEMPLATE

@@ -10,10 +10,10 @@ TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfo
 EMBED, HEADS, FEED, LAYERS, INNER, STATE, CONV = 64, 4, 128, 2, 128, 16, 4
 
 
-def write_attention(path: Path, seed=1, words=WORDS, template=TEMPLATE, bos=True, eos=2, n_ctx=2048) -> Path:
-    """A model of llama's architecture."""
+def write_attention(path: Path, seed=1, words=WORDS, template=TEMPLATE, bos=True, n_ctx=2048, endless=False) -> Path:
+    """A model of llama's architecture; an endless one never chooses a special token while greedy."""
     writer = GGUFWriter(path, "llama")
-    _common(writer, words, template, bos, eos, n_ctx)
+    _common(writer, words, template, bos, n_ctx)
     writer.add_feed_forward_length(FEED)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(HEADS)
@@ -21,7 +21,7 @@ def write_attention(path: Path, seed=1, words=WORDS, template=TEMPLATE, bos=True
     writer.add_layer_norm_rms_eps(1e-5)
     random = _Weights(writer, seed)
     random.add("token_embd.weight", _num_tokens(words), EMBED)
-    random.add("output.weight", _num_tokens(words), EMBED)
+    random.add("output.weight", _num_tokens(words), EMBED, zero_rows=3 if endless else 0)
     random.ones("output_norm.weight", EMBED)
     for layer in range(LAYERS):
         for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
@@ -37,7 +37,7 @@ def write_attention(path: Path, seed=1, words=WORDS, template=TEMPLATE, bos=True
 def write_recurrent(path: Path, seed=1, words=WORDS) -> Path:
     """A Mamba model: its state cannot be rolled back."""
     writer = GGUFWriter(path, "mamba")
-    _common(writer, words, TEMPLATE, True, 2, 2048)
+    _common(writer, words, TEMPLATE, True, 2048)
     writer.add_feed_forward_length(0)
     writer.add_head_count(0)
     writer.add_ssm_conv_kernel(CONV)
@@ -67,8 +67,10 @@ class _Weights:
         self.writer = writer
         self.random = np.random.default_rng(seed)
 
-    def add(self, name, *shape):
-        self.writer.add_tensor(name, self.random.normal(0, 0.3, shape).astype(np.float32))
+    def add(self, name, *shape, zero_rows=0):
+        weights = self.random.normal(0, 0.3, shape).astype(np.float32)
+        weights[:zero_rows] = 0
+        self.writer.add_tensor(name, weights)
 
     def ones(self, name, *shape):
         self.writer.add_tensor(name, np.ones(shape, np.float32))
@@ -78,7 +80,7 @@ def _num_tokens(words):
     return 3 + 256 + len(words)
 
 
-def _common(writer, words, template, bos, eos, n_ctx):
+def _common(writer, words, template, bos, n_ctx):
     writer.add_name("toy")
     writer.add_context_length(n_ctx)
     writer.add_embedding_length(EMBED)
@@ -89,7 +91,7 @@ def _common(writer, words, template, bos, eos, n_ctx):
     kinds = [TokenType.UNKNOWN, TokenType.CONTROL, TokenType.CONTROL]
     writer.add_token_types([*kinds, *[TokenType.BYTE] * 256, *[TokenType.NORMAL] * len(words)])
     writer.add_bos_token_id(1)
-    writer.add_eos_token_id(eos)
+    writer.add_eos_token_id(2)
     writer.add_add_bos_token(bos)
     if template:
         writer.add_chat_template(template)

@@ -29,9 +29,7 @@ def specgguf() -> None:
 
 def main() -> NoReturn:
     """Run the command line and leave with its exit code."""
-    code = _main()
-    # What Python would flush at its end may fail for the same reason; stderr has been told already.
-    sys.exit(code)
+    sys.exit(_main())
 
 
 def _main() -> int:

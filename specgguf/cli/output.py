@@ -1,6 +1,7 @@
 """The one place that prints: answers to stdout as bytes, everything else to stderr."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ class ReaderGoneError(Exception):
 
 def write(text: str) -> None:
     """A piece of the answer, at once; raises ReaderGoneError, or SpecggufError if it cannot be written."""
+    if sys.stdout is None:
+        raise SpecggufError("cannot write the answer: stdout is closed", "redirect it to /dev/null instead")
     try:
         sys.stdout.buffer.write(text.encode())
         sys.stdout.buffer.flush()
@@ -113,4 +116,5 @@ def _say(label: str, style: str, text: str) -> None:
 def _console() -> "Console":
     from rich.console import Console
 
-    return Console(stderr=True, soft_wrap=True, highlight=False)
+    color_system = None if os.environ.get("NO_COLOR") else "auto"  # rich alone would leave out colours, but not bold
+    return Console(stderr=True, soft_wrap=True, highlight=False, color_system=color_system)

@@ -33,9 +33,11 @@ class Vocab:
         A BOS is put first if the model wants one, unless the text (a rendered chat template) begins with it.
         """
         data = text.encode()
-        capacity = len(data) + 8
-        tokens = (lib.llama_token * capacity)()
-        count = lib.llama_tokenize(self._pointer, data, len(data), tokens, capacity, False, True)
+        tokens = (lib.llama_token * (len(data) + 8))()
+        count = lib.llama_tokenize(self._pointer, data, len(data), tokens, len(tokens), False, True)
+        if count < 0:  # more tokens than bytes: a space may become three
+            tokens = (lib.llama_token * -count)()
+            count = lib.llama_tokenize(self._pointer, data, len(data), tokens, len(tokens), False, True)
         if count < 0:
             raise ModelError("llama.cpp could not tokenize the text", "try a shorter text")
         ids = tokens[:count]

@@ -1,0 +1,265 @@
+"""`specgguf run` as people and scripts use it, on models with random weights."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pexpect
+import pytest
+
+from tests.cli.program import EXECUTABLE, environment, specgguf
+
+
+@pytest.fixture
+def pair(toy_models):
+    return ["-m", toy_models["target"], "-d", toy_models["draft"]]
+
+
+def answer(*arguments, **options):
+    result = specgguf("run", *arguments, "--json", **options)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_stdout_is_the_answer_and_nothing_else(pair):
+    result = specgguf("run", *pair, "-n", 30, "the cat")
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert result.stdout.decode() == answer(*pair, "-n", 30, "the cat")["text"]
+
+
+def test_the_json_object(pair):
+    found = answer(*pair, "-n", 30, "-k", 3, "--seed", 5, "the cat")
+    assert list(found) == [
+        *("text", "tokens", "prompt_tokens", "output_tokens", "finish_reason", "seed", "exact"),
+        *("target", "draft", "speculation", "timings"),
+    ]
+    assert found["output_tokens"] == len(found["tokens"]) == 30
+    assert (found["finish_reason"], found["seed"], found["exact"]) == ("length", 5, False)
+    for role in ("target", "draft"):
+        assert list(found[role]) == ["name", "path", "sha256", "fingerprint"]
+        sums = subprocess.run(["sha256sum", found[role]["path"]], capture_output=True, check=True).stdout
+        assert found[role]["sha256"] == sums.split()[0].decode()
+    assert found["target"]["fingerprint"] == found["draft"]["fingerprint"]
+    speculation = found["speculation"]
+    assert list(speculation) == [
+        *("mode", "rounds", "drafted", "accepted", "acceptance_rate", "mean_acceptance_length"),
+        *("by_source", "per_position", "parked_rounds"),
+    ]
+    assert speculation["mode"] == "auto"
+    assert speculation["by_source"] == {"model": {name: speculation[name] for name in ("drafted", "accepted")}}
+    assert len(speculation["per_position"]) == 3
+    assert speculation["mean_acceptance_length"] == pytest.approx(30 / speculation["rounds"])
+    assert list(found["timings"]) == ["load_s", "prefill_s", "first_token_s", "decode_s", "tokens_per_s"]
+    assert all(seconds > 0 for seconds in found["timings"].values())
+
+
+@pytest.mark.parametrize("how", [{"SPECGGUF_SPECULATE": "off"}, {}])
+def test_the_kill_switch(pair, how):
+    found = answer(*pair, "-n", 10, *([] if how else ["--speculate", "off"]), "the cat", **how)
+    assert found["draft"] is None
+    assert (found["speculation"]["mode"], found["speculation"]["drafted"]) == ("off", 0)
+    assert found["speculation"]["rounds"] == 10
+
+
+def test_what_is_piped_in_follows_the_prompt_after_a_blank_line(pair):
+    whole = answer(*pair, "-n", 10, "the cat\n\na dog,\n  a mat")
+    assert answer(*pair, "-n", 10, "the cat", stdin=b"a dog,\n  a mat\n")["tokens"] == whole["tokens"]
+    assert answer(*pair, "-n", 10, stdin=b"the cat\n\na dog,\n  a mat\n")["tokens"] == whole["tokens"]
+    assert answer(*pair, "-n", 10, "the cat", stdin=b"a dog")["tokens"] != whole["tokens"]
+    assert answer(*pair, "-n", 10, "the cat", stdin=b"\xef\xbb\xbfa dog,\n  a mat")["tokens"] == whole["tokens"]
+
+
+def test_raw_text_is_taken_as_it_is(pair):
+    assert answer(*pair, "-n", 1, "--raw", stdin=b"xy")["prompt_tokens"] == 1 + len("▁xy".encode())
+    assert answer(*pair, "-n", 1, "--raw", stdin=b"xy\n")["prompt_tokens"] == 1 + len("▁xy\n".encode())
+    assert answer(*pair, "-n", 1, stdin=b"xy")["prompt_tokens"] == 1 + len("▁user:▁xy\nassistant:".encode())
+    system = answer(*pair, "-n", 1, "--system", "s", "xy")
+    assert system["prompt_tokens"] == 1 + len("▁system:▁s\nuser:▁xy\nassistant:".encode())
+
+
+@pytest.mark.parametrize("redirect", ["</dev/null", "<&-"])
+def test_no_stdin_at_all(pair, redirect):
+    line = " ".join(map(str, [EXECUTABLE, "run", *pair, "-n", 3, "'the cat'", redirect]))
+    result = subprocess.run(line, shell=True, capture_output=True, env=environment(), timeout=60, check=False)
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+def test_an_open_stdin_that_stays_silent_is_given_up(pair):
+    command = [EXECUTABLE, "run", *pair, "-n", "3", "the cat"]
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, **streams, env=environment()) as process:
+        assert process.wait(timeout=60) == 0
+        assert process.stdout.read().decode() == answer(*pair, "-n", 3, "the cat")["text"]
+        assert process.stderr.read().startswith(b"note: nothing arrived on stdin within 10 s")
+
+
+def test_input_that_comes_late_is_used(pair):
+    command = [EXECUTABLE, "run", *pair, "-n", "3", "--json", "the cat"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as process:
+        time.sleep(3)
+        process.stdin.write(b"a ")
+        process.stdin.flush()
+        time.sleep(1)
+        out, _ = process.communicate(b"dog")
+    assert json.loads(out)["tokens"] == answer(*pair, "-n", 3, "the cat", stdin=b"a dog")["tokens"]
+
+
+def test_a_reader_that_closes_the_pipe_early(pair):
+    line = f"{EXECUTABLE} run -m {pair[1]} -d {pair[3]} 'the cat' | head -c 10; exit ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", line], capture_output=True, env=environment(), timeout=60, check=False)
+    assert (result.returncode, len(result.stdout), result.stderr) == (0, 10, b"")
+
+
+def test_a_closed_stdout(pair):
+    line = " ".join(map(str, [EXECUTABLE, "run", *pair, "-n", 3, "'the cat'", "</dev/null", ">&-"]))
+    result = subprocess.run(line, shell=True, capture_output=True, env=environment(), timeout=60, check=False)
+    assert result.returncode == 1
+    assert result.stderr.decode().startswith("error: cannot write the answer")
+
+
+@pytest.mark.parametrize("json_too", [False, True])
+def test_ctrl_c_keeps_what_is_there(toy_models, json_too):
+    models = ["-m", toy_models["endless"], "--speculate", "off", "-c", "100000"]
+    command = [EXECUTABLE, "run", *models, *(["--json"] if json_too else []), "the cat"]
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **streams, bufsize=0, env=environment()) as process:
+        if json_too:
+            time.sleep(2)
+        else:
+            beginning = process.stdout.read(5)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (130, b"")
+    if json_too:
+        assert json.loads(out)["finish_reason"] == "interrupted"
+    else:
+        (beginning + out).decode()
+
+
+def test_ctrl_c_before_anything_is_there(pair):
+    with subprocess.Popen([EXECUTABLE, "run", *pair], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (130, b"")
+
+
+def test_stop_strings_end_the_text_before_them(pair):
+    whole = answer(*pair, "-n", 60, "the cat")
+    text = whole["text"]
+    stop = text[20:24]
+    found = answer(*pair, "-n", 60, "--stop", "no such text", "--stop", stop, "the cat")
+    assert found["text"] == text[: text.index(stop)]
+    assert found["finish_reason"] == "stop_string"
+    assert found["tokens"] == whole["tokens"][: found["output_tokens"]]
+    assert specgguf("run", *pair, "-n", 60, "--stop", stop, "the cat").stdout.decode() == found["text"]
+
+
+def test_seeds(pair):
+    warm = [*pair, "-n", 20, "--temp", 1, "--top-k", 0, "--top-p", 1, "--min-p", 0]
+    first, second = answer(*warm, "the cat"), answer(*warm, "the cat")
+    assert first["seed"] != second["seed"]
+    assert first["tokens"] != second["tokens"]
+    assert answer(*warm, "--seed", first["seed"], "the cat")["tokens"] == first["tokens"]
+    assert answer(*pair, "-n", 20, "the cat")["seed"] == 0
+
+
+def test_the_context_ends_the_text(pair):
+    found = answer(*pair, "-c", 80, "the cat")
+    assert (found["finish_reason"], found["prompt_tokens"] + found["output_tokens"]) == ("length", 81)
+
+
+@pytest.mark.parametrize("draft", ["padded", "draft"])
+def test_vocabularies_of_different_sizes(toy_models, draft):
+    other = {"padded": "target", "draft": "padded"}[draft]
+    found = answer("-m", toy_models[other], "-d", toy_models[draft], "-n", 40, "--temp", 1, "the cat")
+    assert found["output_tokens"] == 40
+    assert found["speculation"]["drafted"] > 0
+
+
+def test_a_target_without_a_draft(toy_models):
+    result = specgguf("run", "-m", toy_models["target"], "-n", 3, "the cat")
+    assert result.returncode == 0
+    assert result.stderr == b"note: no drafts: there is no --draft for this --target\n"
+    assert specgguf("run", "-m", toy_models["target"], "-n", 3, "--speculate", "off", "the cat").stderr == b""
+
+
+@pytest.mark.parametrize("role", ["-m", "-d"])
+def test_a_model_that_cannot_roll_back(toy_models, role):
+    models = {"-m": toy_models["target"], "-d": toy_models["target"], role: toy_models["recurrent"]}
+    arguments = [part for option in models.items() for part in option]
+    result = specgguf("run", *arguments, "-n", 20, "the cat")
+    assert result.returncode == 0
+    assert result.stderr.startswith(b"note: no drafts: the ")
+    plain = specgguf("run", "-m", models["-m"], "--speculate", "off", "-n", 20, "the cat")
+    assert result.stdout == plain.stdout
+
+
+def test_statistics_on_request(pair):
+    result = specgguf("run", *pair, "-n", 20, "--stats", "the cat")
+    line = r"20 tokens, [\d.]+ tokens/s; acceptance rate \d+%, mean acceptance length [\d.]+\n"
+    assert re.fullmatch(line, result.stderr.decode())
+    plain = specgguf("run", *pair, "-n", 20, "--stats", "--speculate", "off", "the cat")
+    assert re.fullmatch(r"20 tokens, [\d.]+ tokens/s\n", plain.stderr.decode())
+
+
+def test_verbose_shows_what_is_in_effect_on_stderr(pair):
+    result = specgguf("run", *pair, "-n", 5, "-v", "-t", 1, "--cache-type-k", "bf16", "the cat")
+    assert result.stdout == specgguf("run", *pair, "-n", 5, "-t", 1, "--cache-type-k", "bf16", "the cat").stdout
+    log = result.stderr.decode()
+    assert "llama_model_loader" in log
+    assert "tokenizers identical" in log
+    assert "n_threads=1, cache_type_k='bf16'" in log
+
+
+def on_terminal(*arguments, **variables):
+    """What a terminal shows, and the exit code."""
+    child = pexpect.spawn(
+        str(EXECUTABLE), [*map(str, arguments)], env=environment(TERM="xterm-256color", **variables), timeout=60
+    )
+    shown = child.read()
+    child.close()
+    return shown, child.exitstatus
+
+
+def test_on_a_terminal(pair):
+    text = answer(*pair, "-n", 20, "the cat")["text"]
+    shown, code = on_terminal("run", *pair, "-n", 20, "the cat")
+    assert code == 0
+    plain = re.sub(rb"\x1b\[[\d;]*m", b"", shown).decode()
+    assert plain.startswith(text.replace("\n", "\r\n") + "\r\n")
+    assert re.fullmatch(r"20 tokens, .*\r\n", plain[len(text.replace("\n", "\r\n")) + 2 :])
+    assert on_terminal("run", *pair, "-n", 20, "--no-stats", "the cat")[0].decode() == text.replace("\n", "\r\n") + "\r\n"
+
+
+def test_no_color(pair):
+    text = answer(*pair, "-n", 20, "the cat")["text"].replace("\n", "\r\n").encode()
+    shown, _ = on_terminal("run", *pair, "-n", 20, "the cat", NO_COLOR="1")
+    assert not re.search(rb"\x1b\[3\d", shown.removeprefix(text))
+    assert on_terminal("run", "-p", "no-such-pair", "the cat", NO_COLOR="1")[0].startswith(b"error: unknown pair")
+
+
+def test_help_names_every_option_and_the_exit_is_0():
+    result = specgguf("run", "--help")
+    assert (result.returncode, result.stderr) == (0, b"")
+    for option in ("--pair", "--target", "--draft", "--speculate", "--seed", "--stop", "--json", "--gpu-layers"):
+        assert option.encode() in result.stdout
+
+
+def test_python_m():
+    import sys
+
+    result = subprocess.run([sys.executable, "-m", "specgguf", "--help"], capture_output=True, check=True)
+    assert b"run" in result.stdout
+
+
+def test_nothing_is_stored_of_what_was_said(pair, tmp_path):
+    folders = {"HOME": tmp_path, "SPECGGUF_HOME": tmp_path / "store", "XDG_CONFIG_HOME": None, "XDG_CACHE_HOME": None}
+    answer(*pair, "-n", 5, "a secret of mine", **folders)
+    for folder, _, names in os.walk(tmp_path):
+        for name in names:
+            with open(os.path.join(folder, name), "rb") as file:
+                assert b"secret" not in file.read()
