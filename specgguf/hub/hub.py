@@ -57,9 +57,10 @@ def download(file: HubFile, partial: PartialFile) -> None:
         raise FetchError(f"{url}: the hub answered {error.response.status_code}", "try again later") from error
     except OfflineModeIsEnabled as error:
         raise FetchError("the hub is not asked: HF_HUB_OFFLINE is set", "unset it to download") from error
-    # httpx's exceptions, and the library's own for a connection lost too often.
+    # Whatever the HTTP library raises when it cannot connect, and the hub's library when it gives up; an OSError
+    # with a number is about writing, and FetchError is ours.
     except Exception as error:
-        if isinstance(error, FetchError):
+        if isinstance(error, FetchError) or (isinstance(error, OSError) and error.errno is not None):
             raise
         raise FetchError(f"cannot reach {url}: {error}", "check the network, or HF_ENDPOINT") from error
 

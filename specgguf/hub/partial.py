@@ -37,6 +37,7 @@ class PartialFile:
     def write(self, data: bytes) -> int:
         """Append."""
         self._file.write(data)
+        self._file.flush()  # what is here survives a kill
         self._digest.update(data)
         self._on_progress(self.tell())
         return len(data)
@@ -59,7 +60,6 @@ class PartialFile:
 
     def sync(self) -> None:
         """Make sure the bytes are on the disk."""
-        self._file.flush()
         os.fsync(self._file.fileno())
 
     def __enter__(self) -> Self:

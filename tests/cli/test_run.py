@@ -175,7 +175,7 @@ def test_the_context_ends_the_text(pair):
 @pytest.mark.parametrize("draft", ["padded", "draft"])
 def test_vocabularies_of_different_sizes(toy_models, draft):
     other = {"padded": "target", "draft": "padded"}[draft]
-    found = answer("-m", toy_models[other], "-d", toy_models[draft], "-n", 40, "--temp", 1, "the cat")
+    found = answer("-m", toy_models[other], "-d", toy_models[draft], "-n", 40, "the cat")
     assert found["output_tokens"] == 40
     assert found["speculation"]["drafted"] > 0
 

@@ -1,0 +1,74 @@
+"""A hub on this machine that can misbehave."""
+
+import hashlib
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+REPO, REVISION = "toy/toy-GGUF", "0" * 40
+
+
+class Hub:
+    """Serves `content` as /REPO/resolve/REVISION/PATH. `requests` lists (method, Range header)."""
+
+    def __init__(self, content: bytes):
+        self.content = content
+        self.requests: list[tuple[str, str | None]] = []
+        self.status: int | None = None
+        """Answer everything with this status."""
+        self.cut_after: int | None = None
+        """Break the connection off after so many bytes of every answer."""
+        self.hang_after: int | None = None
+        """Fall silent after so many bytes."""
+        self.ranges = True
+        hub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_HEAD(self):
+                hub.requests.append(("HEAD", None))
+                self.answer(body=False)
+
+            def do_GET(self):
+                hub.requests.append(("GET", self.headers.get("Range")))
+                self.answer(body=True)
+
+            def answer(self, body):
+                if hub.status or not self.path.startswith(f"/{REPO}/resolve/{REVISION}/"):
+                    self.send_response(hub.status or 404)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
+                start = 0
+                if hub.ranges and (wanted := self.headers.get("Range")):
+                    start = int(wanted.removeprefix("bytes=").split("-")[0])
+                if start > len(hub.content):
+                    self.send_response(416)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
+                part = hub.content[start:]
+                self.send_response(206 if start else 200)
+                if start:
+                    self.send_header("Content-Range", f"bytes {start}-{len(hub.content) - 1}/{len(hub.content)}")
+                self.send_header("ETag", f'"{hashlib.sha256(hub.content).hexdigest()}"')
+                self.send_header("X-Repo-Commit", REVISION)
+                self.send_header("Content-Length", str(len(part)))
+                self.end_headers()
+                if body:
+                    self.wfile.write(part[: hub.hang_after or hub.cut_after])
+                    while hub.hang_after:
+                        time.sleep(0.05)
+                    self.close_connection = hub.cut_after is not None
+
+            def log_message(self, *_):
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
