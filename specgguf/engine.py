@@ -1,14 +1,14 @@
 """Composition root: opens a target and its draft, and generates with them."""
 
 import time
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from specgguf.core.controller import Fixed
+from specgguf.core.controller import Controller, Fixed
 from specgguf.core.drafting import Drafter, ModelDrafter, NoDrafter
 from specgguf.core.loop import Step, speculate
 from specgguf.core.parity import Parity, ParityReport, compare
@@ -39,6 +39,7 @@ class EngineSettings:
     cache_type_k: str = "f16"
     cache_type_v: str = "f16"
     num_draft: int = 4
+    """Draft tokens per round at most."""
 
 
 @dataclass(slots=True)
@@ -185,10 +186,13 @@ class Engine:
         sampler: Sampler,
         max_tokens: int | None = None,
         stops: Sequence[str] = (),
+        num_draft: int | None = None,
     ) -> Generation:
         """Continue `prompt`; the work is done while the result is iterated.
 
-        Raises UsageError for an empty prompt, ContextError for one longer than the context.
+        `num_draft` is the draft length of this text, that of the settings if None; with 0 it is plain decoding.
+        Raises UsageError for an empty prompt or a --ctx the model does not know, ContextError for a prompt longer
+        than the context.
         """
         if not prompt:
             raise UsageError("the prompt has no tokens", "give some text")
@@ -200,22 +204,23 @@ class Engine:
             )
         if not self._contexts:
             self._open_contexts(n_ctx)
-        steps = self._steps(prompt, sampler, n_ctx if max_tokens is None else max_tokens)
+        controller = Fixed(self.settings.num_draft if num_draft is None else num_draft)
+        steps = self._steps(prompt, sampler, controller, n_ctx if max_tokens is None else max_tokens)
         return Generation(len(prompt), sampler, self, steps, TextStream(stops))
 
-    def _steps(self, prompt: Sequence[int], sampler: Sampler, max_tokens: int) -> Iterator[Step]:
+    def _steps(
+        self, prompt: Sequence[int], sampler: Sampler, controller: Controller, max_tokens: int
+    ) -> Iterator[Step]:
         target = self._contexts[0]
         begin = time.perf_counter()
         target.sync(prompt[:-1])
         self.prefill_s = time.perf_counter() - begin
-        controller = Fixed(self.settings.num_draft)
-        drafter = self._drafter(sampler, self.eog)
-        yield from speculate(target, drafter, controller, sampler, prompt, self.eog, max_tokens)
+        yield from speculate(target, self._drafter(sampler), controller, sampler, prompt, self.eog, max_tokens)
 
-    def _drafter(self, sampler: Sampler, eog: Container[int]) -> Drafter:
+    def _drafter(self, sampler: Sampler) -> Drafter:
         if self.parity is None or len(self._contexts) < 2:
             return NoDrafter()
-        return ModelDrafter(self._contexts[1], sampler, self.parity.num_shared, eog)
+        return ModelDrafter(self._contexts[1], sampler, self.parity.num_shared, self.eog)
 
     def _n_ctx(self, num_prompt: int, max_tokens: int | None) -> int:
         if self._contexts:

@@ -18,6 +18,9 @@ REPEAT_WINDOW = 64
 """How many of the last tokens the repeat penalty looks at: llama.cpp's `repeat_last_n`."""
 
 
+_GROUP = 64
+
+
 @dataclass(frozen=True, slots=True)
 class Sampler:
     """How a token is chosen. Temperature 0 is argmax, ties to the lowest id.
@@ -64,8 +67,7 @@ class Sampler:
         """Ids left after the truncations; ties at a bound go to the lowest ids."""
         ids = np.arange(len(logits))
         if 0 < self.top_k < len(logits):
-            bound = np.partition(logits, -self.top_k)[-self.top_k]
-            ids = np.flatnonzero(logits >= bound)
+            ids = np.flatnonzero(logits >= _lower_bound(logits, self.top_k))
         if len(ids) > self.top_k > 0 or self.top_p < 1.0:
             ids = ids[np.argsort(-logits[ids], kind="stable")]
             ids = ids[: self.top_k or None]
@@ -77,6 +79,18 @@ class Sampler:
             kept = logits[ids]
             ids = ids[kept >= kept.max() + np.log(self.min_p)]
         return ids
+
+
+def _lower_bound(logits: NDArray[np.float32], count: int) -> np.float32:
+    """A value that at least `count` logits reach and not many more.
+
+    The count-th largest of the maxima of groups: ordering 2,000 maxima is far cheaper than 150,000 logits.
+    """
+    num_groups = len(logits) // _GROUP
+    if num_groups > count:
+        logits = logits[: num_groups * _GROUP].reshape(_GROUP, num_groups).max(axis=0)
+    bound: np.float32 = np.partition(logits, -count)[-count]
+    return bound
 
 
 def gumbel_noise(seed: int, position: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:

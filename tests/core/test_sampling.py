@@ -86,6 +86,13 @@ def test_truncations_keep_what_they_should(logits, top_k, top_p, min_p):
     assert set(kept.tolist()) == naive_candidates(logits, top_k, top_p, min_p)
 
 
+@pytest.mark.parametrize("size", [63, 64 * 41, 64 * 50 + 7, 151_936])
+def test_truncations_of_large_vocabularies(size):
+    logits = np.random.default_rng(size).normal(0, 3, size).astype(np.float16).astype(np.float32)  # with many ties
+    kept = Sampler(top_k=40, top_p=0.9, min_p=0.02)._candidates(logits)
+    assert set(kept.tolist()) == naive_candidates(logits, 40, 0.9, 0.02)
+
+
 def test_the_coldest_temperature_is_greedy():
     assert Sampler(temperature=1e-300).sample(np.array([1.0, 3.0, 2.9], np.float32), []) == 1
 
