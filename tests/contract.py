@@ -45,7 +45,9 @@ class ContextContract:
         batches = []
         evaluate = context._evaluate
         monkeypatch.setattr(
-            context, "_evaluate", lambda tokens, start, rows: batches.append(len(tokens)) or evaluate(tokens, start, rows)
+            context,
+            "_evaluate",
+            lambda tokens, start, rows: batches.append(len(tokens)) or evaluate(tokens, start, rows),
         )
         logits = context.sync(self.tokens, rows=2)
         assert batches == [16]

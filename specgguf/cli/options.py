@@ -65,7 +65,9 @@ MaxTokens = Annotated[
         help="End after N tokens; default: when the context is full.",
     ),
 ]
-Temperature = Annotated[float, typer.Option("--temp", min=0.0, max=100.0, metavar="T", help="Temperature; 0 is greedy.")]
+Temperature = Annotated[
+    float, typer.Option("--temp", min=0.0, max=100.0, metavar="T", help="Temperature; 0 is greedy.")
+]
 TopK = Annotated[int, typer.Option("--top-k", min=0, metavar="N", help="Keep the N likeliest tokens; 0: all.")]
 TopP = Annotated[
     float,

@@ -150,7 +150,9 @@ def test_a_chat_template_that_fails(toy_models):
 
 def test_no_chat_template(toy_models):
     assert "--raw" in failure(specgguf("run", "-m", toy_models["no-template"], "--speculate", "off", "hi"))[1]
-    assert specgguf("run", "-m", toy_models["no-template"], "--speculate", "off", "--raw", "-n", 1, "hi").returncode == 0
+    assert (
+        specgguf("run", "-m", toy_models["no-template"], "--speculate", "off", "--raw", "-n", 1, "hi").returncode == 0
+    )
 
 
 @pytest.mark.parametrize("stdin", [b"caf\xe9", b"\x80", b"a\0b"])

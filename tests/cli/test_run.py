@@ -232,7 +232,9 @@ def test_on_a_terminal(pair):
     plain = re.sub(rb"\x1b\[[\d;]*m", b"", shown).decode()
     assert plain.startswith(text.replace("\n", "\r\n") + "\r\n")
     assert re.fullmatch(r"20 tokens, .*\r\n", plain[len(text.replace("\n", "\r\n")) + 2 :])
-    assert on_terminal("run", *pair, "-n", 20, "--no-stats", "the cat")[0].decode() == text.replace("\n", "\r\n") + "\r\n"
+    assert (
+        on_terminal("run", *pair, "-n", 20, "--no-stats", "the cat")[0].decode() == text.replace("\n", "\r\n") + "\r\n"
+    )
 
 
 def test_no_color(pair):

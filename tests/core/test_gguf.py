@@ -1,3 +1,4 @@
+import contextlib
 import random
 import struct
 
@@ -77,7 +78,5 @@ def test_damaged_bytes_never_raise_anything_else():
         data = bytearray(whole)
         for _ in range(dice.randint(1, 4)):
             data[dice.randrange(len(data))] = dice.choice([0, 1, 127, 128, 255, dice.randrange(256)])
-        try:
+        with contextlib.suppress(gguf.MalformedError):
             gguf.parse(bytes(data))
-        except gguf.MalformedError:
-            pass

@@ -19,7 +19,12 @@ PADDED = [*TOKENIZER.tokens, *(b"[PAD%d]" % i for i in range(MAX_PADDING))]
 
 def test_the_same():
     report = compare(TOKENIZER, replace(TOKENIZER, tokens=list(TOKENIZER.tokens)))
-    assert (report.verdict, report.num_shared, report.reasons, report.first_difference) == (Parity.IDENTICAL, 4, [], None)
+    assert (report.verdict, report.num_shared, report.reasons, report.first_difference) == (
+        Parity.IDENTICAL,
+        4,
+        [],
+        None,
+    )
 
 
 @pytest.mark.parametrize(

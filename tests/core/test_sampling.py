@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import numpy as np
@@ -43,7 +44,7 @@ def test_pairs_of_neighbours_are_independent():
     flat = np.zeros(2, np.float32)
     sampler = Sampler(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=5)
     tokens = [sampler.sample(flat, range(position)) for position in range(NUM_DRAWS)]
-    pairs = [2 * one + two for one, two in zip(tokens, tokens[1:], strict=False)]
+    pairs = [2 * one + two for one, two in itertools.pairwise(tokens)]
     counts = np.bincount(pairs, minlength=4)
     assert abs(counts - len(pairs) / 4).max() < 4 * math.sqrt(len(pairs) * 3 / 16)
 

@@ -1,3 +1,5 @@
+import itertools
+
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +19,7 @@ def feed(pieces, stops=()):
 
 def cut(data, places):
     edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
-    return [data[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [data[start:end] for start, end in itertools.pairwise(edges)]
 
 
 cuts = st.lists(st.integers(0, 200), max_size=20)

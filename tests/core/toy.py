@@ -38,6 +38,7 @@ class ToyContext(Context):
 
     def _evaluate(self, tokens, start, rows):
         assert start <= len(self.cache), "a gap in the cache"
+        assert max(tokens) < len(self.logits_of([])), "an id of another vocabulary"
         del self.cache[start:]
         self.cache += tokens
         self.evaluated += range(start, len(self.cache))

@@ -207,7 +207,9 @@ def test_a_server_without_ranges_starts_over(world):
 @pytest.mark.parametrize("planted", ["oversized", "wrong beginning", "wrong and whole"])
 def test_a_partial_file_that_is_no_beginning_is_replaced(world, planted):
     world.partial.parent.mkdir(parents=True)
-    size = {"oversized": len(world.content) + 5, "wrong beginning": 1000, "wrong and whole": len(world.content)}[planted]
+    size = {"oversized": len(world.content) + 5, "wrong beginning": 1000, "wrong and whole": len(world.content)}[
+        planted
+    ]
     world.partial.write_bytes(b"x" * size)
     world.check_fetched(world.run())
 
@@ -277,7 +279,11 @@ def test_no_space_is_noticed_beforehand(world):
 def test_no_space_while_writing(world):
     line = f"ulimit -f {len(world.content) // 2048}; exec {EXECUTABLE} run -m toy:Q4_0 --speculate off -n 2 hi"
     result = subprocess.run(
-        ["bash", "-c", line], capture_output=True, env=environment(**world.variables), stdin=subprocess.DEVNULL, check=False
+        ["bash", "-c", line],
+        capture_output=True,
+        env=environment(**world.variables),
+        stdin=subprocess.DEVNULL,
+        check=False,
     )
     message, hint = failure(result)
     assert "no space left" in message
@@ -319,7 +325,9 @@ def test_a_derived_file_is_made_once(world):
     assert world.run(model="toy:Q8_0", HF_ENDPOINT=NO_HUB).returncode == 0
 
 
-@pytest.mark.parametrize("path", ["../../escaped.gguf", "/tmp/escaped.gguf", "a/../../escaped.gguf", "..\\escaped.gguf"])
+@pytest.mark.parametrize(
+    "path", ["../../escaped.gguf", "/tmp/escaped.gguf", "a/../../escaped.gguf", "..\\escaped.gguf"]
+)
 def test_names_cannot_leave_the_store(world, path):
     world.catalogue(path=path)
     assert "must stay inside" in failure(world.run())[0]

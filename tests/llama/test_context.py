@@ -27,7 +27,11 @@ class TestLlamaContext(ContextContract):
 def test_the_settings_in_effect_can_be_read(model):
     with LlamaContext(model, SETTINGS) as context:
         assert context.settings == SETTINGS
-        assert (context.n_ctx, context.n_batch, context.max_rows) == (64, 64, 8)  # a batch is never longer than the context
+        assert (context.n_ctx, context.n_batch, context.max_rows) == (
+            64,
+            64,
+            8,
+        )  # a batch is never longer than the context
 
 
 def test_logits_are_a_view_of_the_rows_asked_for(model):

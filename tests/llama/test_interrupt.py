@@ -65,12 +65,17 @@ def test_handlers_are_back_afterwards():
 
 
 def test_the_exception_comes_when_the_c_call_is_over():
-    began = False
-    with pytest.raises(KeyboardInterrupt), interruptible():
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.01)
-        began = True  # no exception here: it would be lost inside a ctypes callback
-    assert began
+    reached = []
+
+    def call():
+        with interruptible():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+            reached.append(True)  # no exception so far: it would be lost inside a ctypes callback
+
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    assert reached
 
 
 def test_an_ignored_signal_stays_ignored():

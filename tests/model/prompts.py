@@ -9,7 +9,7 @@ _CODE = "\n\n".join(
     for i, (name, sign) in enumerate([("add", "+"), ("scale", "*"), ("drop", "-")] * 8)
 )
 _STORY = " ".join(
-    f"On day {day} the ferry left the island at {day % 12 + 1} o'clock with {day * 3} crates of oranges and came back empty."
+    f"On day {day} the ferry left the island at {day % 12 + 1} o'clock with {day * 3} crates of oranges and came back."
     for day in range(1, 26)
 )
 
