@@ -116,5 +116,6 @@ def _say(label: str, style: str, text: str) -> None:
 def _console() -> "Console":
     from rich.console import Console
 
-    color_system = None if os.environ.get("NO_COLOR") else "auto"  # rich alone would leave out colours, but not bold
-    return Console(stderr=True, soft_wrap=True, highlight=False, color_system=color_system)
+    # With NO_COLOR rich by itself leaves out colours, but not bold.
+    plain = bool(os.environ.get("NO_COLOR"))
+    return Console(stderr=True, soft_wrap=True, highlight=False, color_system=None if plain else "auto")
