@@ -128,7 +128,6 @@ class Engine:
         self.settings = settings
         self.notices: list[str] = []
         """What the user should be told, a line each."""
-        self._resources = ExitStack()
         check_cache_type("--cache-type-k", settings.cache_type_k)
         check_cache_type("--cache-type-v", settings.cache_type_v)
         layers = _layers("--gpu-layers", settings.n_gpu_layers)
@@ -136,22 +135,27 @@ class Engine:
         self.target_header = Header(target, "target")
         self.draft_header = Header(draft, "draft") if draft else None
         self.parity = _check_parity(self.target_header, self.draft_header)
-        self._target = self._resources.enter_context(Model(self.target_header, layers))
-        self._draft: Model | None = None
-        if self.draft_header:
-            self._draft = self._resources.enter_context(Model(self.draft_header, draft_layers))
-            self._drop_draft_without_rollback()
+        with ExitStack() as resources:
+            self._target = resources.enter_context(Model(self.target_header, layers))
+            self._draft: Model | None = None
+            if self.draft_header:
+                self._draft = resources.enter_context(Model(self.draft_header, draft_layers))
+            self._resources = resources.pop_all()
         self._contexts: list[LlamaContext] = []
+        self._drop_draft_without_rollback()
         self.prefill_s = 0.0
         """Seconds the last prefill of the target took."""
 
     def _drop_draft_without_rollback(self) -> None:
         for model in (self._target, self._draft):
-            if model and not model.can_roll_back:
-                self.notices.append(
-                    f"no drafts: the {model.header.role} is a recurrent model, whose cache cannot be rolled back yet"
-                )
-                self._draft = None
+            if self._draft and model and not model.can_roll_back:
+                self._drop_draft(f"the {model.header.role} is a recurrent model, whose cache cannot be rolled back yet")
+
+    def _drop_draft(self, reason: str) -> None:
+        self.notices.append(f"no drafts: {reason}")
+        if self._draft:
+            self._draft.close()
+        self._draft = None
 
     @property
     def eog(self) -> frozenset[int]:
@@ -241,8 +245,7 @@ class Engine:
             try:
                 context = self._open_context(self._draft, min(n_ctx, self._draft.n_ctx_train), max_rows=1)
             except ContextError as error:
-                self.notices.append(f"no drafts: {error.message}")
-                self._draft = None
+                self._drop_draft(error.message)
             else:
                 self._contexts.append(context)
 

@@ -45,8 +45,8 @@ class Source(NamedTuple):
 class Store:
     """A folder of verified files. A file has its final name only when its hash was right.
 
-    Layout: `files/SHA256/NAME` for fetched ones, `derived/SHA256-QUANT.gguf` for those made here, `verified/` for
-    what was already hashed elsewhere on this machine.
+    Layout: `files/SHA256/NAME` for fetched ones, `derived/SHA256-QUANT.gguf` for those made here, `verified/` for the
+    hashes of files as they were when they were read.
     """
 
     def __init__(self, root: Path, progress: Progress, quantize: Quantize) -> None:
@@ -76,11 +76,7 @@ class Store:
 
     def digest(self, path: Path) -> str:
         """sha256 of any file, 64 hexadecimal digits; remembered until size or time of change differ."""
-        if path.parent.parent == self.root / "files":
-            return path.parent.name
-        state = path.stat()
-        key = hashlib.sha256(f"{path.resolve()}\0{state.st_size}\0{state.st_mtime_ns}".encode()).hexdigest()
-        note = self.root / "verified" / key
+        note = self._note(path)
         if note.exists():
             return note.read_text()
         with path.open("rb") as file:
@@ -88,6 +84,12 @@ class Store:
         with contextlib.suppress(OSError):  # a store that cannot be written to only forgets
             _write_whole(note, digest)
         return digest
+
+    def _note(self, path: Path) -> Path:
+        """Where the sha256 of a file in its present state is written down."""
+        state = path.stat()
+        identity = f"{path.resolve()}\0{state.st_size}\0{state.st_mtime_ns}"
+        return self.root / "verified" / hashlib.sha256(identity.encode()).hexdigest()
 
     def _provide(self, file: ModelFile) -> Path:
         if isinstance(file, DerivedFile):
@@ -97,14 +99,15 @@ class Store:
     def _find(self, file: HubFile) -> Path | None:
         """The file on disk, here or in the hub's own cache; only if it is whole."""
         own = self._path(file)
-        if own.exists() and own.stat().st_size == file.size:
+        if own.exists() and self._is_whole(own, file):
             return own
         from specgguf.hub import hub
 
         foreign = hub.cached(file)
-        if foreign and foreign.stat().st_size == file.size and self.digest(foreign) == file.sha256:
-            return foreign
-        return None
+        return foreign if foreign and self._is_whole(foreign, file) else None
+
+    def _is_whole(self, path: Path, file: HubFile) -> bool:
+        return path.stat().st_size == file.size and self.digest(path) == file.sha256
 
     def _path(self, file: HubFile) -> Path:
         return self.root / "files" / file.sha256 / file.name
@@ -169,6 +172,7 @@ class Store:
             final = self._path(file)
             final.parent.mkdir(parents=True, exist_ok=True)
             path.replace(final)
+            _write_whole(self._note(final), digest)
             return final
         if resumed:  # what an earlier run left may be to blame
             path.unlink()

@@ -22,10 +22,11 @@ Handler = Callable[[int, FrameType | None], object]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-_file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (lives as long as the process)
-_file.truncate(mmap.PAGESIZE)
-os.set_blocking(_file.fileno(), False)
-_page = mmap.mmap(_file.fileno(), mmap.PAGESIZE)
+# Both live as long as the process. A file in memory where there is such a thing: no folder need be writable.
+_file = os.memfd_create("specgguf") if hasattr(os, "memfd_create") else os.dup(tempfile.TemporaryFile().fileno())
+os.ftruncate(_file, mmap.PAGESIZE)
+os.set_blocking(_file, False)
+_page = mmap.mmap(_file, mmap.PAGESIZE)
 
 abort_data = ctypes.addressof(ctypes.c_char.from_buffer(_page))
 """What to hand to llama.cpp as the abort callback's data."""
@@ -49,7 +50,7 @@ def interruptible() -> Iterator[None]:
 
     for number in handlers:
         signal.signal(number, take_note)
-    wakeup = signal.set_wakeup_fd(_file.fileno(), warn_on_full_buffer=False)
+    wakeup = signal.set_wakeup_fd(_file, warn_on_full_buffer=False)
     try:
         yield
     finally:
@@ -57,7 +58,7 @@ def interruptible() -> Iterator[None]:
         for number, handler in handlers.items():
             signal.signal(number, handler)
         if _page[0]:
-            _file.seek(0)
+            os.lseek(_file, 0, os.SEEK_SET)
             _page[:] = bytes(mmap.PAGESIZE)
         for number, frame in arrived:
             handlers[number](number, frame)

@@ -142,6 +142,13 @@ def test_a_damaged_file_in_the_hubs_cache_is_not(world):
     world.check_fetched(world.run())
 
 
+@pytest.mark.parametrize("damage", ["cut", "one byte"])
+def test_a_file_damaged_in_the_store_is_fetched_again(world, damage):
+    world.check_fetched(world.run())
+    world.path.write_bytes(world.content[:-5] if damage == "cut" else world.content[:-1] + b"x")
+    world.check_fetched(world.run())
+
+
 def test_from_the_mirror_when_the_hub_is_out_of_reach(world):
     world.wheels()
     began = time.monotonic()
