@@ -1,6 +1,12 @@
+import signal
+
 import pytest
 
 from tests import models
+
+# A shell without job control starts background jobs with Ctrl-C ignored, and children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

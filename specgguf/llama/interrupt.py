@@ -22,8 +22,16 @@ Handler = Callable[[int, FrameType | None], object]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-# Both live as long as the process. A file in memory where there is such a thing: no folder need be writable.
-_file = os.memfd_create("specgguf") if hasattr(os, "memfd_create") else os.dup(tempfile.TemporaryFile().fileno())
+
+def _open_file() -> int:
+    """A descriptor of an empty file without a name; in memory where there is such a thing."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("specgguf")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+_file = _open_file()
 os.ftruncate(_file, mmap.PAGESIZE)
 os.set_blocking(_file, False)
 _page = mmap.mmap(_file, mmap.PAGESIZE)

@@ -1,5 +1,6 @@
 """The real executable, its streams as bytes."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -21,6 +22,24 @@ def specgguf(*arguments, stdin=b"", timeout=120, **variables):
     return subprocess.run(
         command, input=stdin, capture_output=True, timeout=timeout, env=environment(**variables), check=False
     )
+
+
+@contextlib.contextmanager
+def started(*arguments, **variables):
+    """It while it runs, with pipes as its streams; killed if the test leaves it behind."""
+    process = subprocess.Popen(
+        [str(EXECUTABLE), *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        env=environment(**variables),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def failure(result, code=1):

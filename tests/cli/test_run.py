@@ -10,7 +10,7 @@ import time
 import pexpect
 import pytest
 
-from tests.cli.program import EXECUTABLE, environment, specgguf
+from tests.cli.program import EXECUTABLE, environment, specgguf, started
 
 
 @pytest.fixture
@@ -88,20 +88,16 @@ def test_no_stdin_at_all(pair, redirect):
 
 
 def test_an_open_stdin_that_stays_silent_is_given_up(pair):
-    command = [EXECUTABLE, "run", *pair, "-n", "3", "the cat"]
-    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen(command, **streams, env=environment()) as process:
+    with started("run", *pair, "-n", 3, "the cat") as process:
         assert process.wait(timeout=60) == 0
         assert process.stdout.read().decode() == answer(*pair, "-n", 3, "the cat")["text"]
         assert process.stderr.read().startswith(b"note: nothing arrived on stdin within 10 s")
 
 
 def test_input_that_comes_late_is_used(pair):
-    command = [EXECUTABLE, "run", *pair, "-n", "3", "--json", "the cat"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as process:
+    with started("run", *pair, "-n", 3, "--json", "the cat") as process:
         time.sleep(3)
         process.stdin.write(b"a ")
-        process.stdin.flush()
         time.sleep(1)
         out, _ = process.communicate(b"dog")
     assert json.loads(out)["tokens"] == answer(*pair, "-n", 3, "the cat", stdin=b"a dog")["tokens"]
@@ -122,10 +118,11 @@ def test_a_closed_stdout(pair):
 
 @pytest.mark.parametrize("json_too", [False, True])
 def test_ctrl_c_keeps_what_is_there(toy_models, json_too):
-    models = ["-m", toy_models["endless"], "--speculate", "off", "-c", "100000"]
-    command = [EXECUTABLE, "run", *models, *(["--json"] if json_too else []), "the cat"]
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **streams, bufsize=0, env=environment()) as process:
+    models = ["-m", toy_models["endless"], "--speculate", "off", "-c", 100_000]
+    with started("run", *models, *(["--json"] if json_too else [])) as process:
+        process.stdin.write(b"the cat")
+        process.stdin.close()
+        process.stdin = None
         if json_too:
             time.sleep(2)
         else:
@@ -140,7 +137,7 @@ def test_ctrl_c_keeps_what_is_there(toy_models, json_too):
 
 
 def test_ctrl_c_before_anything_is_there(pair):
-    with subprocess.Popen([EXECUTABLE, "run", *pair], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with started("run", *pair) as process:
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)

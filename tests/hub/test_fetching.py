@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.program import EXECUTABLE, environment, failure, specgguf
+from tests.cli.program import EXECUTABLE, environment, failure, specgguf, started
 from tests.hub.server import REPO, REVISION, Hub
 
 NAME = "toy-q4_0.gguf"
@@ -224,8 +224,9 @@ def test_a_partial_file_that_is_no_beginning_is_replaced(world, planted):
 def test_killed_at_half(big_world):
     world = big_world
     world.hub.hang_after = len(world.content) // 2
-    command = [EXECUTABLE, "run", "-m", "toy:Q4_0", "--speculate", "off", "-n", "2", "hi"]
-    with subprocess.Popen(command, env=environment(**world.variables), stdin=subprocess.DEVNULL) as process:
+    with started("run", "-m", "toy:Q4_0", "--speculate", "off", "-n", 2, "hi", **world.variables) as process:
+        process.stdin.close()
+        process.stdin = None
         while not (world.partial.exists() and world.partial.stat().st_size >= 20_000_000):
             assert process.poll() is None
             time.sleep(0.01)

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from specgguf.core.parity import Parity, compare
 from specgguf.llama.model import Header
-from tests.cli.program import EXECUTABLE, environment, failure, specgguf
+from tests.cli.program import failure, specgguf, started
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +44,7 @@ def test_a_prompt_longer_than_the_context(answer):
 
 def test_ctrl_c_during_a_long_prefill_is_prompt(answer):
     text = "All work and no play makes Jack a dull boy. " * 600
-    with subprocess.Popen(
-        [EXECUTABLE, "run"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
-    ) as process:
+    with started("run") as process:
         process.stdin.write(text.encode())
         process.stdin.close()
         process.stdin = None
