@@ -69,10 +69,13 @@ def read_tokenizer(header: Header) -> Tokenizer:
         raise MalformedError("it has no vocabulary")
     special = {role: metadata.get(f"tokenizer.ggml.{role}_token_id") for role in _ROLES}
     adds = {role: metadata.get(f"tokenizer.ggml.add_{role}_token") for role in _DECISIVE}
+    kind = header.text("tokenizer.ggml.model") or ""
+    if kind == "llama":
+        _check_bytes(tokens)
     merges = metadata.get("tokenizer.ggml.merges")
     types = metadata.get("tokenizer.ggml.token_type")
     return Tokenizer(
-        model=header.text("tokenizer.ggml.model") or "",
+        model=kind,
         pre=header.text("tokenizer.ggml.pre") or "default",
         tokens=tokens,
         types=types if isinstance(types, tuple) else (),
@@ -118,6 +121,14 @@ def compare(target: Tokenizer, draft: Tokenizer) -> ParityReport:
         return ParityReport(Parity.INCOMPATIBLE, num_shared, fatal, difference)
     verdict = Parity.COMPATIBLE if minor else Parity.IDENTICAL
     return ParityReport(verdict, num_shared, minor, difference)
+
+
+def _check_bytes(tokens: Sequence[bytes]) -> None:
+    """A SentencePiece vocabulary spells unknown characters byte by byte; llama.cpp aborts if a byte has no token."""
+    known = set(tokens)
+    for byte in range(256):
+        if b"<0x%02X>" % byte not in known and bytes([byte]) not in known:
+            raise MalformedError(f"its vocabulary has no token for the byte 0x{byte:02X}")
 
 
 def _special_difference(role: str, target: Tokenizer, draft: Tokenizer) -> str | None:

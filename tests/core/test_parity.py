@@ -98,5 +98,7 @@ def test_reading_a_header():
         "tokenizer.ggml.add_bos_token": False,
     }
     assert read_tokenizer(Header(metadata, 1, 1)) == TOKENIZER
+    with pytest.raises(MalformedError, match="no token for the byte 0x00"):
+        read_tokenizer(Header({**metadata, "tokenizer.ggml.model": b"llama"}, 1, 1))
     with pytest.raises(MalformedError, match="no vocabulary"):
         read_tokenizer(Header({}, 1, 1))
