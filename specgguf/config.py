@@ -37,7 +37,7 @@ class HubFile:
     path: str
     size: int
     sha256: str
-    mirrors: tuple[WheelMirror, ...]
+    mirrors: tuple[WheelMirror, ...] = ()
 
     @property
     def name(self) -> str:
@@ -53,7 +53,14 @@ class DerivedFile:
     quant: str
 
 
-ModelFile = HubFile | DerivedFile
+@dataclass(frozen=True, slots=True)
+class SplitFile:
+    """A model in several files, in their order."""
+
+    parts: tuple[HubFile, ...]
+
+
+ModelFile = HubFile | SplitFile | DerivedFile
 
 
 @dataclass(frozen=True, slots=True)

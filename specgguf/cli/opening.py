@@ -31,13 +31,15 @@ def open_engine(
     """Find or fetch the models that the options name, and load them."""
     from specgguf.config import load_catalogue
     from specgguf.engine import Engine
-    from specgguf.hub.resolve import resolve
+    from specgguf.hub.lock import Lock
+    from specgguf.hub.resolve import Resolver
 
     catalogue = load_catalogue()
     references = _references(catalogue, pair, target, draft)
     if speculate is Speculate.OFF:
         del references[1:]
-    target_path, *draft_path = store.provide([resolve(reference, catalogue) for reference in references])
+    resolver = Resolver(catalogue, Lock(store.root / "lock.json"))
+    target_path, *draft_path = store.provide([resolver.resolve(reference) for reference in references])
     engine = Engine(target_path, draft_path[0] if draft_path else None, settings)
     if speculate is not Speculate.OFF and not draft_path:
         engine.notices.append("no drafts: there is no --draft for this --target")

@@ -74,7 +74,7 @@ def stats(generation: "Generation") -> None:
             f"; acceptance rate {counts.acceptance_rate:.0%}"
             f", mean acceptance length {counts.mean_acceptance_length:.2f}"
         )
-    _console().print(line, style="dim", markup=False)
+    _console().print(line, style="dim")
 
 
 class TerminalProgress:
@@ -110,7 +110,7 @@ class TerminalProgress:
 def _say(label: str, style: str, text: str) -> None:
     console = _console()
     console.print(label, style=style, end=" ")
-    console.print(text, markup=False)
+    console.print(text)
 
 
 def _console() -> "Console":
@@ -118,4 +118,7 @@ def _console() -> "Console":
 
     # With NO_COLOR rich by itself leaves out colours, but not bold.
     plain = bool(os.environ.get("NO_COLOR"))
-    return Console(stderr=True, soft_wrap=True, highlight=False, color_system=None if plain else "auto")
+    # Texts are shown as they are: markup, :emoji: codes and highlighting would change paths and models' words.
+    return Console(
+        stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False, color_system=None if plain else "auto"
+    )

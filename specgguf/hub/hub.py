@@ -1,11 +1,13 @@
 """Files from the Hugging Face hub."""
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from huggingface_hub import get_hf_file_metadata, get_token, hf_hub_url, try_to_load_from_cache
+from huggingface_hub import HfApi, get_hf_file_metadata, get_token, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -13,6 +15,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
 )
 from huggingface_hub.file_download import http_get
+from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils.logging import set_verbosity
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -29,16 +32,36 @@ def cached(file: HubFile) -> Path | None:
     return Path(path) if isinstance(path, str) else None
 
 
+class Entry(NamedTuple):
+    """A file in a repository."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+def list_files(repo: str, revision: str | None) -> tuple[str, list[Entry]]:
+    """The commit that `revision` (the main branch if None) is now, and its large files.
+
+    Raises FetchError if the hub cannot be reached or has no such repository.
+    """
+    with _told_apart(f"{HfApi().endpoint}/{repo}", repo):
+        commit = str(HfApi().repo_info(repo, revision=revision, timeout=CONNECT_TIMEOUT_S).sha)
+        tree = HfApi().list_repo_tree(repo, revision=commit, recursive=True)
+        files = [item for item in tree if isinstance(item, RepoFile) and item.lfs]
+        return commit, [Entry(file.path, file.size, file.lfs.sha256) for file in files if file.lfs]
+
+
 def download(file: HubFile, partial: PartialFile) -> None:
     """Append the rest of `file`; raises FetchError if the hub cannot be reached or does not have it."""
     disable_progress_bars()
     set_verbosity(logging.ERROR)
     url = hf_hub_url(file.repo, file.path, revision=file.revision)
-    try:
+    with _told_apart(url, file.repo):
         metadata = get_hf_file_metadata(url, timeout=CONNECT_TIMEOUT_S)
         if metadata.size != file.size:
             raise FetchError(
-                f"{url} is {metadata.size} bytes long, models.toml says {file.size}",
+                f"{url} is {metadata.size} bytes long, not {file.size} as it should be",
                 "is HF_ENDPOINT a true mirror?",
             )
         http_get(
@@ -48,10 +71,17 @@ def download(file: HubFile, partial: PartialFile) -> None:
             headers=_headers(url, metadata.location),
             expected_size=file.size,
         )
+
+
+@contextlib.contextmanager
+def _told_apart(url: str, repo: str) -> Iterator[None]:
+    """What can go wrong with the hub, as FetchError."""
+    try:
+        yield
     except (GatedRepoError, RepositoryNotFoundError) as error:
         raise FetchError(
-            f"{file.repo}: the hub refuses access ({error.response.status_code})",
-            "accept its licence on the hub and set HF_TOKEN to a token that may read it",
+            f"{repo}: the hub refuses access ({error.response.status_code})",
+            "check the name; if it is right, accept its licence on the hub and set HF_TOKEN",
         ) from error
     except HfHubHTTPError as error:
         raise FetchError(f"{url}: the hub answered {error.response.status_code}", "try again later") from error

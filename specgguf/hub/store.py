@@ -13,9 +13,10 @@ from typing import NamedTuple, Protocol
 import filelock
 import platformdirs
 
-from specgguf.config import DerivedFile, HubFile, ModelFile
+from specgguf.config import DerivedFile, HubFile, ModelFile, SplitFile
 from specgguf.errors import FetchError
 from specgguf.hub import mirror
+from specgguf.hub.files import write_whole
 from specgguf.hub.partial import PartialFile
 
 Quantize = Callable[[Path, Path, str], None]
@@ -45,8 +46,8 @@ class Source(NamedTuple):
 class Store:
     """A folder of verified files. A file has its final name only when its hash was right.
 
-    Layout: `files/SHA256/NAME` for fetched ones, `derived/SHA256-QUANT.gguf` for those made here, `verified/` for the
-    hashes of files as they were when they were read.
+    Layout: `files/SHA256/NAME` for fetched ones, `splits/SHA256 OF THE FIRST PART/` for links to the parts of a model,
+    `derived/SHA256-QUANT.gguf` for those made here, `verified/` for the hashes of files as they were when read.
     """
 
     def __init__(self, root: Path, progress: Progress, quantize: Quantize) -> None:
@@ -82,7 +83,7 @@ class Store:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         with contextlib.suppress(OSError):  # a store that cannot be written to only forgets
-            _write_whole(note, digest)
+            write_whole(note, digest)
         return digest
 
     def _note(self, path: Path) -> Path:
@@ -94,7 +95,20 @@ class Store:
     def _provide(self, file: ModelFile) -> Path:
         if isinstance(file, DerivedFile):
             return self._derive(file)
+        if isinstance(file, SplitFile):
+            return self._gather(file)
         return self._find(file) or self._fetch(file)
+
+    def _gather(self, file: SplitFile) -> Path:
+        """All parts under their own names in one folder, where llama.cpp looks for them; the first one's path."""
+        folder = self.root / "splits" / file.parts[0].sha256
+        folder.mkdir(parents=True, exist_ok=True)
+        for part in file.parts:
+            path, link = self._provide(part), folder / part.name
+            if not (link.exists() and link.samefile(path)):
+                link.unlink(missing_ok=True)
+                link.symlink_to(path.absolute())
+        return folder / file.parts[0].name
 
     def _find(self, file: HubFile) -> Path | None:
         """The file on disk, here or in the hub's own cache; only if it is whole."""
@@ -118,6 +132,7 @@ class Store:
     def _check_space(self, files: Sequence[ModelFile]) -> None:
         underived = [f for f in files if isinstance(f, DerivedFile) and not self._derived_path(f).exists()]
         wanted = {f.source for f in underived} | {f for f in files if isinstance(f, HubFile)}
+        wanted |= {part for f in files if isinstance(f, SplitFile) for part in f.parts}
         missing = [file for file in wanted if self._find(file) is None]
         started = sum(path.stat().st_size for file in missing if (path := self._partial_path(file)).exists())
         needed = sum(file.size for file in missing) - started + sum(file.source.size for file in underived)
@@ -172,7 +187,7 @@ class Store:
             final = self._path(file)
             final.parent.mkdir(parents=True, exist_ok=True)
             path.replace(final)
-            _write_whole(self._note(final), digest)
+            write_whole(self._note(final), digest)
             return final
         if resumed:  # what an earlier run left may be to blame
             path.unlink()
@@ -180,7 +195,7 @@ class Store:
         aside = path.with_suffix(".damaged")
         path.replace(aside)
         raise FetchError(
-            f"{source.name} sent a file with sha256 {digest}, models.toml says {file.sha256}",
+            f"{source.name} sent a file with sha256 {digest}, it should be {file.sha256}",
             f"it was set aside as {aside}; run again to fetch it anew",
         )
 
@@ -206,10 +221,3 @@ def default_root() -> Path:
     """`SPECGGUF_HOME`, or the user's cache folder."""
     own = os.environ.get("SPECGGUF_HOME")
     return Path(own) if own else platformdirs.user_cache_path("specgguf")
-
-
-def _write_whole(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    temporary.replace(path)

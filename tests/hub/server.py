@@ -1,6 +1,7 @@
 """A hub on this machine that can misbehave."""
 
 import hashlib
+import json
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +14,8 @@ class Hub:
 
     def __init__(self, content: bytes):
         self.content = content
+        self.files: dict[str, bytes] = {}
+        """Files that the API lists, by path; any other path has `content`."""
         self.requests: list[tuple[str, str | None]] = []
         self.status: int | None = None
         """Answer everything with this status."""
@@ -31,10 +34,36 @@ class Hub:
                 self.answer(body=False)
 
             def do_GET(self):
-                hub.requests.append(("GET", self.headers.get("Range")))
+                if not self.path.startswith("/api/"):
+                    hub.requests.append(("GET", self.headers.get("Range")))
                 self.answer(body=True)
 
+            def answer_api(self):
+                """What huggingface_hub asks to learn a repository's commit and files."""
+                entries = [
+                    {
+                        "type": "file",
+                        "path": path,
+                        "size": len(content),
+                        "oid": "1" * 40,
+                        "lfs": {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 9},
+                    }
+                    for path, content in hub.files.items()
+                ]
+                answer = entries if "/tree/" in self.path else {"id": REPO, "sha": REVISION, "siblings": []}
+                data = json.dumps(answer).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
             def answer(self, body):
+                if self.path.startswith(f"/api/models/{REPO}") and not hub.status:
+                    self.answer_api()
+                    return
+                name = self.path.rpartition(f"/{REPO}/resolve/{REVISION}/")[2]
+                content = hub.files.get(name, hub.content)
                 if hub.status or not self.path.startswith(f"/{REPO}/resolve/{REVISION}/"):
                     self.send_response(hub.status or 404)
                     self.send_header("Content-Length", "0")
@@ -43,16 +72,16 @@ class Hub:
                 start = 0
                 if hub.ranges and (wanted := self.headers.get("Range")):
                     start = int(wanted.removeprefix("bytes=").split("-")[0])
-                if start > len(hub.content):
+                if start > len(content):
                     self.send_response(416)
                     self.send_header("Content-Length", "0")
                     self.end_headers()
                     return
-                part = hub.content[start:]
+                part = content[start:]
                 self.send_response(206 if start else 200)
                 if start:
-                    self.send_header("Content-Range", f"bytes {start}-{len(hub.content) - 1}/{len(hub.content)}")
-                self.send_header("ETag", f'"{hashlib.sha256(hub.content).hexdigest()}"')
+                    self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+                self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
                 self.send_header("X-Repo-Commit", REVISION)
                 self.send_header("Content-Length", str(len(part)))
                 self.end_headers()

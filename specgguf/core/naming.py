@@ -1,0 +1,105 @@
+"""What the names of GGUF files in a repository say: quantization, parts, and what is no model at all."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+PREFERRED = ("Q4_K_M", "Q8_0")
+"""Taken in this order where nobody names a quantization."""
+
+_QUANT = r"(?:UD-)?(?:I?Q[1-8](?:_[0-9A-Z]+)*|TQ[12]_0|BF16|F16|F32|FP16|MXFP4(?:_MOE)?|NVFP4)"
+_AT_END = re.compile(rf"(?:^|[-._])(?:i1-)?({_QUANT})$", re.IGNORECASE)  # i1: made with an importance matrix
+_SPLIT = re.compile(r"-(\d{5})-of-(\d{5})$")
+_NO_MODEL = re.compile(r"(?:^|[-_.])(?:mmproj|imatrix|mtp|eagle\d*|dflash\d*|dspark\d*)(?:[-_.]|$)", re.IGNORECASE)
+
+
+class NoChoiceError(LookupError):
+    """No file, or more than one, is meant; the text says what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One model file of a repository, or one model split over several: `parts` in their order."""
+
+    name: str
+    quant: str | None
+    parts: tuple[str, ...]
+    missing: tuple[int, ...] = ()
+    """Numbers of the parts that the repository lacks."""
+
+
+def variants(paths: Iterable[str]) -> list[Variant]:
+    """The models among the files of a repository, by name; mmproj, imatrix and drafter heads are left out."""
+    groups: dict[tuple[str, int], dict[int, str]] = {}
+    for path in paths:
+        stem = path.removesuffix(".gguf")
+        if stem == path or _NO_MODEL.search(stem.rpartition("/")[2]):
+            continue
+        split = _SPLIT.search(stem)
+        number, count = (int(split[1]), int(split[2])) if split else (1, 1)
+        groups.setdefault((stem[: split.start()] if split else stem, count if split else 0), {})[number] = path
+    found = []
+    for (stem, count), parts in sorted(groups.items()):
+        numbers = range(1, max(count, 1) + 1)
+        missing = tuple(number for number in numbers if number not in parts)
+        paths_in_order = tuple(parts[number] for number in sorted(parts))
+        found.append(Variant(stem.rpartition("/")[2], _quant(stem), paths_in_order, missing))
+    return found
+
+
+def choose(paths: Sequence[str], wanted: str | None = None, recommended: str | None = None) -> Variant:
+    """The model that `wanted` means: a quantization, a path ending in .gguf (of any part), or None.
+
+    None means the recommended quantization, else the first of PREFERRED, else the only model there is. Quantizations
+    match exactly but for case; a single file wins over a split of the same quantization. Raises NoChoiceError.
+    """
+    known = variants(paths)
+    if wanted is not None and wanted.lower().endswith(".gguf"):
+        return _by_path(paths, known, wanted)
+    if not known:
+        raise NoChoiceError("there is no model in GGUF format")
+    if wanted is not None:
+        if not (matches := _of_quant(known, wanted)):
+            raise NoChoiceError(f"no {wanted}; there is {_listed(known)}")
+        return _only(matches)
+    for quant in (recommended, *PREFERRED):
+        if quant and (matches := _of_quant(known, quant)):
+            return _only(matches)
+    return _only(known)
+
+
+def _quant(stem: str) -> str | None:
+    folder, _, name = stem.rpartition("/")
+    found = _AT_END.search(name) or _AT_END.search(folder)
+    return found[1].upper() if found else None
+
+
+def _of_quant(known: Sequence[Variant], quant: str) -> list[Variant]:
+    matches = [variant for variant in known if variant.quant == quant.upper()]
+    return [variant for variant in matches if len(variant.parts) == 1 and not variant.missing] or matches
+
+
+def _by_path(paths: Sequence[str], known: Sequence[Variant], wanted: str) -> Variant:
+    for variant in known:
+        if wanted in variant.parts:
+            return _whole(variant)
+    if wanted in paths:  # no model by its name, but asked for by name
+        return Variant(wanted.rpartition("/")[2].removesuffix(".gguf"), _quant(wanted.removesuffix(".gguf")), (wanted,))
+    raise NoChoiceError(f"no {wanted}; there is {', '.join(variant.parts[0] for variant in known) or 'no model'}")
+
+
+def _only(matches: Sequence[Variant]) -> Variant:
+    if len(matches) > 1:
+        raise NoChoiceError(f"several; say which of {_listed(matches)}")
+    return _whole(matches[0])
+
+
+def _whole(variant: Variant) -> Variant:
+    if variant.missing:
+        raise NoChoiceError(f"{variant.name} lacks the parts {', '.join(map(str, variant.missing))}")
+    return variant
+
+
+def _listed(known: Sequence[Variant]) -> str:
+    quants = [variant.quant for variant in known]
+    return ", ".join(v.quant if v.quant and quants.count(v.quant) == 1 else v.parts[0] for v in known)
