@@ -16,9 +16,10 @@ from specgguf.core.sampling import Sampler
 from specgguf.core.stats import Stats
 from specgguf.core.stream import TextStream
 from specgguf.errors import ContextError, ParityError, UsageError
+from specgguf.header import Header
 from specgguf.llama import library
 from specgguf.llama.context import ContextSettings, LlamaContext, check_cache_type
-from specgguf.llama.model import ALL_LAYERS, Header, Model
+from specgguf.llama.model import ALL_LAYERS, Model
 from specgguf.llama.templates import Message, render
 
 _LEAST_CTX = 4096
@@ -132,8 +133,8 @@ class Engine:
         check_cache_type("--cache-type-v", settings.cache_type_v)
         layers = _layers("--gpu-layers", settings.n_gpu_layers)
         draft_layers = _layers("--draft-gpu-layers", settings.draft_n_gpu_layers)
-        self.target_header = Header(target, "target")
-        self.draft_header = Header(draft, "draft") if draft else None
+        self.target_header = Header.of_file(target, "target")
+        self.draft_header = Header.of_file(draft, "draft") if draft else None
         self.parity = _check_parity(self.target_header, self.draft_header)
         with ExitStack() as resources:
             self._target = resources.enter_context(Model(self.target_header, layers))
@@ -297,8 +298,8 @@ def _check_parity(target: Header, draft: Header | None) -> ParityReport | None:
     report = compare(target.tokenizer, draft.tokenizer)
     if report.verdict is Parity.INCOMPATIBLE:
         where = ""
-        if report.first_difference:
-            token, theirs, ours = report.first_difference
+        if report.differences:
+            token, theirs, ours = report.differences[0]
             where = f"; first differing id {token}: target {theirs!r}, draft {ours!r}"
         raise ParityError(
             f"{draft.path} cannot draft for {target.path}: {'; '.join(report.reasons)}{where}",

@@ -7,6 +7,7 @@ from typing import NoReturn
 import typer
 
 from specgguf.cli import output
+from specgguf.cli.check import check
 from specgguf.cli.run import run
 from specgguf.errors import SpecggufError
 
@@ -20,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(run)
+app.command()(check)
 
 
 @app.callback()

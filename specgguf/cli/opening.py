@@ -9,6 +9,7 @@ from specgguf.errors import UsageError
 if TYPE_CHECKING:
     from specgguf.config import Catalogue
     from specgguf.engine import Engine, EngineSettings
+    from specgguf.hub.resolve import Resolver
     from specgguf.hub.store import Store
 
 
@@ -20,6 +21,15 @@ def open_store() -> "Store":
     return Store(default_root(), output.TerminalProgress(), quantize)
 
 
+def open_resolver(store: "Store") -> "Resolver":
+    """What gives references their meaning: the catalogue, and what is pinned in the store."""
+    from specgguf.config import load_catalogue
+    from specgguf.hub.lock import Lock
+    from specgguf.hub.resolve import Resolver
+
+    return Resolver(load_catalogue(), Lock(store.root / "lock.json"))
+
+
 def open_engine(
     store: "Store",
     pair: str | None,
@@ -29,25 +39,21 @@ def open_engine(
     settings: "EngineSettings",
 ) -> "Engine":
     """Find or fetch the models that the options name, and load them."""
-    from specgguf.config import load_catalogue
     from specgguf.engine import Engine
-    from specgguf.hub.lock import Lock
-    from specgguf.hub.resolve import Resolver
 
-    catalogue = load_catalogue()
-    references = _references(catalogue, pair, target, draft)
+    resolver = open_resolver(store)
+    names = references(resolver.catalogue, pair, target, draft)
     if speculate is Speculate.OFF:
-        del references[1:]
-    resolver = Resolver(catalogue, Lock(store.root / "lock.json"))
-    target_path, *draft_path = store.provide([resolver.resolve(reference) for reference in references])
+        del names[1:]
+    target_path, *draft_path = store.provide([resolver.resolve(name) for name in names])
     engine = Engine(target_path, draft_path[0] if draft_path else None, settings)
     if speculate is not Speculate.OFF and not draft_path:
         engine.notices.append("no drafts: there is no --draft for this --target")
     return engine
 
 
-def _references(catalogue: "Catalogue", pair: str | None, target: str | None, draft: str | None) -> list[str]:
-    """The target's, then the draft's if there is one."""
+def references(catalogue: "Catalogue", pair: str | None, target: str | None, draft: str | None) -> list[str]:
+    """References to the target, then to the draft if there is one, that the options name."""
     if target is None:
         chosen = catalogue.pair(pair)
         return [chosen.target, draft or chosen.draft]

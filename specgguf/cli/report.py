@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from specgguf.engine import Engine, Generation
+    from specgguf.header import Header
     from specgguf.hub.store import Store
-    from specgguf.llama.model import Header
 
 
 def report(engine: "Engine", store: "Store", generation: "Generation", mode: str, load_s: float) -> dict[str, Any]:

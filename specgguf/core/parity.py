@@ -2,12 +2,16 @@
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import TypeGuard
 
 from specgguf.core.gguf import Header, MalformedError, Value
+
+MAX_DIFFERENCES = 5
+"""How many differing ids a report names."""
 
 MAX_PADDING = 128
 """How many ids one vocabulary may have more than the other: llama.cpp's own bound."""
@@ -53,12 +57,12 @@ class Tokenizer:
 
 @dataclass(frozen=True, slots=True)
 class ParityReport:
-    """`reasons` says what differs; `first_difference` is (id, target's text, draft's text)."""
+    """`reasons` says what differs; `differences` are the first (id, target's text, draft's text), at most five."""
 
     verdict: Parity
     num_shared: int
     reasons: list[str]
-    first_difference: tuple[int, str, str] | None
+    differences: list[tuple[int, str, str]]
 
 
 def read_tokenizer(header: Header) -> Tokenizer:
@@ -94,12 +98,12 @@ def compare(target: Tokenizer, draft: Tokenizer) -> ParityReport:
     makes irrelevant (the text is always tokenized by the target).
     """
     num_shared = min(len(target.tokens), len(draft.tokens))
-    first = _first_difference(target.tokens, draft.tokens)
+    ids = list(islice(_different_ids(target.tokens, draft.tokens), MAX_DIFFERENCES))
     fatal = []
     if target.model != draft.model:
         fatal.append(f"tokenizer kind {target.model!r} against {draft.model!r}")
-    if first is not None and first < num_shared:
-        fatal.append(f"other text at id {first}")
+    if ids and ids[0] < num_shared:
+        fatal.append(f"other text at id {ids[0]}")
     fatal += [reason for role in _DECISIVE if (reason := _special_difference(role, target, draft))]
     if abs(len(target.tokens) - len(draft.tokens)) > MAX_PADDING:
         fatal.append(f"{len(target.tokens)} ids against {len(draft.tokens)}")
@@ -114,13 +118,11 @@ def compare(target: Tokenizer, draft: Tokenizer) -> ParityReport:
         minor.append("merges differ")
     if (target.special, target.adds) != (draft.special, draft.adds):
         minor.append("other special ids differ")
-    difference = None
-    if first is not None:
-        difference = (first, _text(target.tokens, first), _text(draft.tokens, first))
+    differences = [(token, _text(target.tokens, token), _text(draft.tokens, token)) for token in ids]
     if fatal:
-        return ParityReport(Parity.INCOMPATIBLE, num_shared, fatal, difference)
+        return ParityReport(Parity.INCOMPATIBLE, num_shared, fatal, differences)
     verdict = Parity.COMPATIBLE if minor else Parity.IDENTICAL
-    return ParityReport(verdict, num_shared, minor, difference)
+    return ParityReport(verdict, num_shared, minor, differences)
 
 
 def _check_bytes(tokens: Sequence[bytes]) -> None:
@@ -142,11 +144,12 @@ def _special_difference(role: str, target: Tokenizer, draft: Tokenizer) -> str |
     return None
 
 
-def _first_difference(one: Sequence[bytes], two: Sequence[bytes]) -> int | None:
-    if one == two:
-        return None
-    shared = min(len(one), len(two))
-    return next((i for i in range(shared) if one[i] != two[i]), shared)
+def _different_ids(one: Sequence[bytes], two: Sequence[bytes]) -> Iterator[int]:
+    """Ids with other texts, or that only one of the two has."""
+    if one != two:
+        shared = min(len(one), len(two))
+        yield from (token for token in range(shared) if one[token] != two[token])
+        yield from range(shared, max(len(one), len(two)))
 
 
 def _text(tokens: Sequence[bytes], token: int) -> str:

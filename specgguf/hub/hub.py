@@ -16,6 +16,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.file_download import http_get
 from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils._http import hf_raise_for_status, http_stream_backoff
 from huggingface_hub.utils.logging import set_verbosity
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -50,6 +51,21 @@ def list_files(repo: str, revision: str | None) -> tuple[str, list[Entry]]:
         tree = HfApi().list_repo_tree(repo, revision=commit, recursive=True)
         files = [item for item in tree if isinstance(item, RepoFile) and item.lfs]
         return commit, [Entry(file.path, file.size, file.lfs.sha256) for file in files if file.lfs]
+
+
+def beginning(file: HubFile, num_bytes: int) -> bytes:
+    """The first `num_bytes` of a file, or all of it, by one range request."""
+    url = hf_hub_url(file.repo, file.path, revision=file.revision)
+    with _told_apart(url, file.repo):
+        headers = {**_headers(url, url), "Range": f"bytes=0-{num_bytes - 1}"}
+        with http_stream_backoff("GET", url, headers=headers, timeout=CONNECT_TIMEOUT_S, max_retries=1) as response:
+            hf_raise_for_status(response)
+            data = b""
+            for block in response.iter_bytes():
+                data += block
+                if len(data) >= num_bytes:  # a server without ranges would send the whole file
+                    break
+            return data[:num_bytes]
 
 
 def download(file: HubFile, partial: PartialFile) -> None:

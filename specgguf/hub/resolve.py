@@ -20,7 +20,7 @@ class Resolver:
     """
 
     def __init__(self, catalogue: Catalogue, lock: Lock) -> None:
-        self._catalogue = catalogue
+        self.catalogue = catalogue
         self._lock = lock
 
     def resolve(self, reference: str) -> Path | ModelFile:
@@ -34,7 +34,7 @@ class Resolver:
         path = Path(reference).expanduser()
         if path.is_file() or len(path.parts) > 1 or path.suffix.lower() == ".gguf":
             return _local(path)
-        return self._catalogue.file(reference)
+        return self.catalogue.file(reference)
 
     def _from_hub(self, reference: str) -> ModelFile:
         found = _HUB.fullmatch(reference)

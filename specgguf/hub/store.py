@@ -92,6 +92,15 @@ class Store:
         identity = f"{path.resolve()}\0{state.st_size}\0{state.st_mtime_ns}"
         return self.root / "verified" / hashlib.sha256(identity.encode()).hexdigest()
 
+    def find(self, file: Path | ModelFile) -> Path | None:
+        """Where it is on disk, its first part if it is split; None unless it is there whole."""
+        if isinstance(file, DerivedFile):
+            path = self._derived_path(file)
+            return path if path.exists() else None
+        if isinstance(file, SplitFile):
+            return self._gather(file) if all(self._find(part) for part in file.parts) else None
+        return file if isinstance(file, Path) else self._find(file)
+
     def _provide(self, file: ModelFile) -> Path:
         if isinstance(file, DerivedFile):
             return self._derive(file)

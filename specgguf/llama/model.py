@@ -1,59 +1,17 @@
 """A model's weights in memory."""
 
-import mmap
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from llama_cpp import llama_cpp as lib
 
-from specgguf.core import gguf
-from specgguf.core.parity import Tokenizer, read_tokenizer
 from specgguf.errors import ModelError
+from specgguf.header import Header
 from specgguf.llama.interrupt import interruptible
 from specgguf.llama.library import take_errors
 from specgguf.llama.vocab import Vocab
 
 ALL_LAYERS = -1
-
-
-class Header:
-    """What a GGUF file says of itself; reading it takes milliseconds and no weights.
-
-    `role` is how errors name the file: target or draft. Raises ModelError if the file is none, or cut short.
-    """
-
-    def __init__(self, path: Path, role: str) -> None:
-        self.path = path
-        self.role = role
-        try:
-            with path.open("rb") as file:
-                size = path.stat().st_size
-                if size == 0:
-                    raise gguf.MalformedError("it is empty")
-                buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                self._header = gguf.parse(buffer)
-                if self._header.data_end >= size:
-                    raise gguf.TruncatedError(f"it ends at byte {size}, its last tensor begins behind that")
-            self.tokenizer: Tokenizer = read_tokenizer(self._header)
-        except FileNotFoundError:
-            raise ModelError(
-                f"{role} model: no such file: {path}",
-                "check the path; names of known models are in models.toml",
-            ) from None
-        except OSError as error:
-            raise ModelError(
-                f"{role} model: cannot read {path}: {error.strerror}", "check the path and its permissions"
-            ) from None
-        except gguf.TruncatedError as error:
-            raise ModelError(f"{role} model: {path} is truncated: {error}", "download or copy it again") from None
-        except gguf.MalformedError as error:
-            raise ModelError(
-                f"{role} model: {path} is not a usable GGUF file: {error}",
-                "give a .gguf file of a language model",
-            ) from None
-        self.chat_template = self._header.text("tokenizer.chat_template")
-        self.name = self._header.text("general.name") or path.name
 
 
 class Model:

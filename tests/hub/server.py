@@ -70,17 +70,19 @@ class Hub:
                     self.end_headers()
                     return
                 start = 0
+                stop = None
                 if hub.ranges and (wanted := self.headers.get("Range")):
-                    start = int(wanted.removeprefix("bytes=").split("-")[0])
+                    first, last = wanted.removeprefix("bytes=").split("-")
+                    start, stop = int(first), int(last) + 1 if last else None
                 if start > len(content):
                     self.send_response(416)
                     self.send_header("Content-Length", "0")
                     self.end_headers()
                     return
-                part = content[start:]
-                self.send_response(206 if start else 200)
-                if start:
-                    self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+                part = content[start:stop]
+                self.send_response(206 if start or stop else 200)
+                if start or stop:
+                    self.send_header("Content-Range", f"bytes {start}-{start + len(part) - 1}/{len(content)}")
                 self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
                 self.send_header("X-Repo-Commit", REVISION)
                 self.send_header("Content-Length", str(len(part)))

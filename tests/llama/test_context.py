@@ -1,8 +1,9 @@
 import pytest
 
 from specgguf.errors import ContextError
+from specgguf.header import Header
 from specgguf.llama.context import ContextSettings, LlamaContext
-from specgguf.llama.model import Header, Model
+from specgguf.llama.model import Model
 from tests.contract import ContextContract
 
 SETTINGS = ContextSettings(n_ctx=64, n_threads=2, cache_type_k="f16", cache_type_v="f16", max_rows=8)
@@ -10,7 +11,7 @@ SETTINGS = ContextSettings(n_ctx=64, n_threads=2, cache_type_k="f16", cache_type
 
 @pytest.fixture(scope="module")
 def model(toy_models):
-    with Model(Header(toy_models["target"], "target"), 0) as model:
+    with Model(Header.of_file(toy_models["target"], "target"), 0) as model:
         yield model
 
 
@@ -45,7 +46,7 @@ def test_logits_are_a_view_of_the_rows_asked_for(model):
 
 
 def test_a_recurrent_cache_that_cannot_be_cut_is_an_error(toy_models):
-    with Model(Header(toy_models["recurrent"], "target"), 0) as model, LlamaContext(model, SETTINGS) as context:
+    with Model(Header.of_file(toy_models["recurrent"], "target"), 0) as model, LlamaContext(model, SETTINGS) as context:
         assert not model.can_roll_back
         context.sync([5, 6, 7, 8])
         context.truncate(2)

@@ -8,16 +8,17 @@ import time
 import numpy as np
 import pytest
 
+from specgguf.header import Header
 from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.interrupt import interruptible
-from specgguf.llama.model import Header, Model
+from specgguf.llama.model import Model
 
 SETTINGS = ContextSettings(n_ctx=2048, n_threads=2, cache_type_k="f16", cache_type_v="f16", max_rows=1)
 
 
 @pytest.fixture
 def context(toy_models):
-    with Model(Header(toy_models["target"], "target"), 0) as model, LlamaContext(model, SETTINGS) as context:
+    with Model(Header.of_file(toy_models["target"], "target"), 0) as model, LlamaContext(model, SETTINGS) as context:
         yield context
 
 

@@ -6,9 +6,10 @@ import pytest
 
 from specgguf.core import parity
 from specgguf.errors import ModelError
+from specgguf.header import Header
 from specgguf.llama import library
 from specgguf.llama.context import ContextSettings, LlamaContext
-from specgguf.llama.model import Header, Model
+from specgguf.llama.model import Model
 from specgguf.llama.quantize import quantize
 from specgguf.llama.templates import render
 
@@ -18,7 +19,7 @@ def open_model(toy_models):
     opened = []
 
     def open_one(name):
-        opened.append(Model(Header(toy_models[name], "target"), 0))
+        opened.append(Model(Header.of_file(toy_models[name], "target"), 0))
         return opened[-1]
 
     yield open_one
@@ -43,7 +44,7 @@ def test_a_long_token_is_given_whole(tmp_path):
     from tests.models import write_attention
 
     word = "▁" + "x" * 1000
-    with Model(Header(write_attention(tmp_path / "long.gguf", words=[word]), "target"), 0) as model:
+    with Model(Header.of_file(write_attention(tmp_path / "long.gguf", words=[word]), "target"), 0) as model:
         assert model.vocab.piece(259) == b" " + b"x" * 1000
 
 
@@ -68,7 +69,7 @@ def test_no_template(open_model):
 
 
 def test_the_tokenizer_in_the_header_is_the_one_llama_uses(toy_models, open_model):
-    tokenizer = Header(toy_models["target"], "target").tokenizer
+    tokenizer = Header.of_file(toy_models["target"], "target").tokenizer
     vocab = open_model("target").vocab
     assert len(tokenizer.tokens) == vocab.num_tokens
     assert all(vocab.text(i) == text.decode() for i, text in enumerate(tokenizer.tokens))
@@ -85,7 +86,7 @@ def test_the_tokenizer_in_the_header_is_the_one_llama_uses(toy_models, open_mode
     ],
 )
 def test_parity_of_files(toy_models, name, verdict):
-    one, two = (Header(toy_models[name], "target").tokenizer for name in ("target", name))
+    one, two = (Header.of_file(toy_models[name], "target").tokenizer for name in ("target", name))
     assert parity.compare(one, two).verdict is verdict
 
 
@@ -95,11 +96,11 @@ def test_every_cut_of_a_file_is_a_model_error(toy_models, tmp_path):
     for share in range(0, 1000, 13):
         path.write_bytes(whole[: len(whole) * share // 1000])
         with pytest.raises(ModelError, match=r"target model: .*cut\.gguf"):
-            Model(Header(path, "target"), 0).close()
+            Model(Header.of_file(path, "target"), 0).close()
 
 
 def test_closing_twice_is_harmless(toy_models):
-    model = Model(Header(toy_models["target"], "target"), 0)
+    model = Model(Header.of_file(toy_models["target"], "target"), 0)
     context = LlamaContext(model, ContextSettings(64, 1, "f16", "f16", 1))
     for _ in range(2):
         context.close()
@@ -113,7 +114,8 @@ def test_quantize(toy_models, tmp_path):
     small = tmp_path / "small.gguf"
     quantize(toy_models["target"], small, "q8_0")
     assert small.stat().st_size < 0.6 * toy_models["target"].stat().st_size
-    same = parity.compare(Header(toy_models["target"], "target").tokenizer, Header(small, "draft").tokenizer)
+    one, two = (Header.of_file(path, "target").tokenizer for path in (toy_models["target"], small))
+    same = parity.compare(one, two)
     assert same.verdict is parity.Parity.IDENTICAL
 
 
@@ -130,7 +132,7 @@ def test_a_log_line_never_raises(toy_models):
 
     library.log_to(broken)
     try:
-        Model(Header(toy_models["target"], "target"), 0).close()
+        Model(Header.of_file(toy_models["target"], "target"), 0).close()
     finally:
         library.log_to(None)
 

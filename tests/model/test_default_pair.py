@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specgguf.core.parity import Parity, compare
-from specgguf.llama.model import Header
+from specgguf.header import Header
 from tests.cli.program import failure, specgguf, started
 
 
@@ -28,8 +28,8 @@ def test_it_answers_and_the_draft_helps(answer):
 
 
 def test_parity_of_the_pair_and_of_strangers(answer):
-    target = Header(Path(answer["target"]["path"]), "target").tokenizer
-    draft = Header(Path(answer["draft"]["path"]), "draft").tokenizer
+    target = Header.of_file(Path(answer["target"]["path"]), "target").tokenizer
+    draft = Header.of_file(Path(answer["draft"]["path"]), "draft").tokenizer
     assert compare(target, draft).verdict is Parity.IDENTICAL
     assert target.fingerprint == answer["target"]["fingerprint"] == answer["draft"]["fingerprint"]
     message, _ = failure(specgguf("run", "-d", "smollm2-135m:Q4_1", "hi"))

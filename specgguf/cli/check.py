@@ -1,0 +1,86 @@
+"""`specgguf check`: whether a draft fits a target, before anything is downloaded."""
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from specgguf.cli import options, output
+from specgguf.cli.opening import open_resolver, open_store, references
+from specgguf.errors import UsageError
+
+if TYPE_CHECKING:
+    from specgguf.core.parity import ParityReport
+    from specgguf.header import Header
+
+
+def check(
+    pair: options.Pair = None,
+    target: options.Target = None,
+    draft: options.Draft = None,
+    json: options.Json = False,
+) -> None:
+    """Compare the tokenizers of a target and a draft; exit code 1 if they do not fit.
+
+    Of files that are not here yet only the beginning is read.
+    """
+    from specgguf.core.parity import Parity, compare
+    from specgguf.hub.headers import read_header
+
+    store = open_store()
+    resolver = open_resolver(store)
+    names = references(resolver.catalogue, pair, target, draft)
+    if len(names) < 2:
+        raise UsageError("check needs two models", "give --target and --draft, or --pair")
+    (one, read_one), (two, read_two) = (
+        read_header(resolver.resolve(name), role, store) for name, role in zip(names, ("target", "draft"), strict=True)
+    )
+    report = compare(one.tokenizer, two.tokenizer)
+    if json:
+        output.write_json({**_as_dict(report, one, two), "bytes_read": read_one + read_two})
+    else:
+        output.write(_as_text(report, one, two))
+        if read_one + read_two:
+            output.note(f"read {(read_one + read_two) / 1e6:.1f} MB from the hub")
+    if report.verdict is Parity.INCOMPATIBLE:
+        raise typer.Exit(1)
+
+
+def _as_dict(report: "ParityReport", target: "Header", draft: "Header") -> dict[str, Any]:
+    differences = [dict(zip(("id", "target", "draft"), entry, strict=True)) for entry in report.differences]
+    return {
+        "verdict": report.verdict,
+        "reasons": report.reasons,
+        "num_shared": report.num_shared,
+        "differences": differences,
+        "target": _facts(target),
+        "draft": _facts(draft),
+    }
+
+
+def _facts(header: "Header") -> dict[str, Any]:
+    tokenizer = header.tokenizer
+    return {
+        "name": header.name,
+        "path": str(header.path),
+        "fingerprint": tokenizer.fingerprint,
+        "num_tokens": len(tokenizer.tokens),
+        "tokenizer": tokenizer.model,
+        "pre_tokenizer": tokenizer.pre,
+        "special": tokenizer.special,
+        "adds": tokenizer.adds,
+        "chat_template": header.chat_template is not None,
+    }
+
+
+def _as_text(report: "ParityReport", target: "Header", draft: "Header") -> str:
+    lines = [f"{report.verdict}: {'; '.join(report.reasons) or 'no difference'}"]
+    for role, header in (("target", target), ("draft", draft)):
+        facts = _facts(header)
+        special = ", ".join(f"{name} {token}" for name, token in facts["special"].items())
+        lines += [
+            f"{role:7s}{facts['path']}",
+            f"       {facts['num_tokens']} ids, {facts['tokenizer']}/{facts['pre_tokenizer']}, "
+            f"fingerprint {facts['fingerprint']}, {'a' if facts['chat_template'] else 'no'} chat template; {special}",
+        ]
+    lines += [f"id {token}: target {one!r}, draft {two!r}" for token, one, two in report.differences]
+    return "\n".join(lines) + "\n"
