@@ -40,6 +40,11 @@ class HubFile:
     mirrors: tuple[WheelMirror, ...] = ()
 
     @property
+    def hub_files(self) -> tuple["HubFile", ...]:
+        """What must be fetched for it."""
+        return (self,)
+
+    @property
     def name(self) -> str:
         """The file's own name."""
         return self.path.rpartition("/")[2]
@@ -52,6 +57,11 @@ class DerivedFile:
     source: HubFile
     quant: str
 
+    @property
+    def hub_files(self) -> tuple[HubFile, ...]:
+        """What must be fetched for it."""
+        return (self.source,)
+
 
 @dataclass(frozen=True, slots=True)
 class SplitFile:
@@ -59,16 +69,22 @@ class SplitFile:
 
     parts: tuple[HubFile, ...]
 
+    @property
+    def hub_files(self) -> tuple[HubFile, ...]:
+        """What must be fetched for it."""
+        return self.parts
+
 
 ModelFile = HubFile | SplitFile | DerivedFile
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """References of a target and its draft, as in `Catalogue.file`."""
+    """References of a target and its draft, as in `Catalogue.file`, and what the two are good for."""
 
     target: str
     draft: str
+    purpose: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +132,9 @@ def load_catalogue() -> Catalogue:
         default = table.get("default", default)
         for name, entry in _table(path, "pairs", table.get("pairs", {})).items():
             where = f"pairs.{name}"
-            pairs[name] = Pair(_get(path, where, entry, "target"), _get(path, where, entry, "draft"))
+            pairs[name] = Pair(
+                _get(path, where, entry, "target"), _get(path, where, entry, "draft"), entry.get("purpose", "")
+            )
         for name, files in _table(path, "models", table.get("models", {})).items():
             models[name] = {**models.get(name, {}), **_files(path, name, files)}
     return Catalogue(default, pairs, models)

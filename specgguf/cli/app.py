@@ -8,6 +8,8 @@ import typer
 
 from specgguf.cli import output
 from specgguf.cli.check import check
+from specgguf.cli.pairs import pairs
+from specgguf.cli.pull import pull
 from specgguf.cli.run import run
 from specgguf.errors import SpecggufError
 
@@ -21,6 +23,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(run)
+app.command()(pairs)
+app.command()(pull)
 app.command()(check)
 
 

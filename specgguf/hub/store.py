@@ -138,18 +138,22 @@ class Store:
     def _derived_path(self, file: DerivedFile) -> Path:
         return self.root / "derived" / f"{file.source.sha256[:16]}-{file.quant}.gguf"
 
-    def _check_space(self, files: Sequence[ModelFile]) -> None:
-        underived = [f for f in files if isinstance(f, DerivedFile) and not self._derived_path(f).exists()]
-        wanted = {f.source for f in underived} | {f for f in files if isinstance(f, HubFile)}
-        wanted |= {part for f in files if isinstance(f, SplitFile) for part in f.parts}
-        missing = [file for file in wanted if self._find(file) is None]
-        started = sum(path.stat().st_size for file in missing if (path := self._partial_path(file)).exists())
-        needed = sum(file.size for file in missing) - started + sum(file.source.size for file in underived)
-        if not needed:
-            return
+    def missing(self, files: Sequence[ModelFile]) -> list[HubFile]:
+        """What must be fetched before all of `files` are here, each file once."""
+        wanted = [part for file in files if self.find(file) is None for part in file.hub_files]
+        return [file for file in dict.fromkeys(wanted) if self._find(file) is None]
+
+    def num_free(self) -> int:
+        """Free bytes on the store's disk."""
         self.root.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(self.root).free
-        if needed + _MARGIN > free:
+        return shutil.disk_usage(self.root).free
+
+    def _check_space(self, files: Sequence[ModelFile]) -> None:
+        missing = self.missing(files)
+        needed = sum(file.size for file in missing)
+        needed -= sum(path.stat().st_size for file in missing if (path := self._partial_path(file)).exists())
+        needed += sum(f.source.size for f in files if isinstance(f, DerivedFile) and self.find(f) is None)
+        if needed and needed + _MARGIN > (free := self.num_free()):
             raise FetchError(
                 f"no space left for model files: {needed / 1e9:.1f} GB are missing, {free / 1e9:.1f} GB are free "
                 f"in {self.root}",

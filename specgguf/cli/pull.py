@@ -1,0 +1,47 @@
+"""`specgguf pull`: fetch and verify models."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specgguf.cli import output
+from specgguf.cli.opening import open_resolver, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from specgguf.config import ModelFile
+    from specgguf.hub.store import Store
+
+
+def pull(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="PAIR|REF...", help="Pairs of models.toml, MODEL:QUANT, hf:owner/repo:QUANT."),
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be fetched, from where, and whether it fits.")
+    ] = False,
+) -> None:
+    """Fetch and verify models, and print where they lie; what is here already is not fetched again."""
+    store = open_store()
+    resolver = open_resolver(store)
+    references: list[str] = []
+    for name in names:
+        pair = resolver.catalogue.pairs.get(name)
+        references += [pair.target, pair.draft] if pair else [name]
+    wanted = [resolver.resolve(reference) for reference in dict.fromkeys(references)]
+    if dry_run:
+        output.write(_plan(store, [file for file in wanted if not isinstance(file, Path)]))
+    else:
+        output.write("".join(f"{path}\n" for path in store.provide(wanted)))
+
+
+def _plan(store: "Store", files: "Sequence[ModelFile]") -> str:
+    """A line per file to fetch, then the sum and the free space."""
+    missing = store.missing(files)
+    lines = [f"{file.size / 1e9:8.2f} GB  {file.name}  from {file.repo}@{file.revision[:7]}" for file in missing]
+    lines.append(f"{sum(file.size for file in missing) / 1e9:8.2f} GB  to fetch")
+    lines.append(f"{store.num_free() / 1e9:8.2f} GB  free in {store.root}")
+    return "\n".join(lines) + "\n"
