@@ -40,7 +40,9 @@ def open_engine(
 ) -> "Engine":
     """Find or fetch the models that the options name, and load them."""
     from specgguf.engine import Engine
+    from specgguf.llama.library import on_abort
 
+    on_abort(lambda reason: output.error(f"llama.cpp gave up: {reason}", "is one of the model files damaged?"))
     resolver = open_resolver(store)
     names = references(resolver.catalogue, pair, target, draft)
     if speculate is Speculate.OFF:

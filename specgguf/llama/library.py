@@ -3,17 +3,20 @@
 import ctypes
 import functools
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from llama_cpp import llama_cpp as lib
+from llama_cpp._ggml import libggml
 
 _DEBUG, _ERROR, _CONTINUE = 1, 4, 5
 
 _sink: Callable[[str], object] | None = None
 _errors: list[str] = []
+_kept_alive: list[object] = []
 
 
 @lib.llama_log_callback  # type: ignore[untyped-decorator]
@@ -29,6 +32,11 @@ def _on_log(level: int, text: bytes, _: object) -> None:
         return
 
 
+@ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+def _on_fatal(text: bytes) -> None:
+    _errors.insert(0, text.decode("utf-8", "replace").strip().rpartition("/")[2])  # without the build's folders
+
+
 lib.llama_log_set(_on_log, ctypes.c_void_p(None))
 lib.llama_backend_init()
 
@@ -37,6 +45,28 @@ def log_to(sink: Callable[[str], object] | None) -> None:
     """Hand llama.cpp's log lines to `sink`; None, the state at the start, drops them."""
     global _sink  # noqa: PLW0603
     _sink = sink
+
+
+def on_abort(report: Callable[[str], object]) -> None:
+    """Where llama.cpp gives up and aborts the process, call `report` with its reason and leave with exit code 1.
+
+    It aborts on some damaged files that no check beforehand finds. abort() raises its signal in the thread that called
+    it, which is inside llama.cpp and not inside Python, so a Python function can be the handler.
+    """
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_int)
+    def leave(_: int) -> None:
+        try:
+            report(take_errors())
+        finally:
+            os._exit(1)
+
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")
+    libggml.ggml_set_abort_callback(_on_fatal)
+    c_library = ctypes.cdll.msvcrt if os.name == "nt" else ctypes.CDLL(None)
+    c_library.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+    c_library.signal(signal.SIGABRT, ctypes.cast(leave, ctypes.c_void_p))
+    _kept_alive.append(leave)
 
 
 def take_errors() -> str:

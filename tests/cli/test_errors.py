@@ -1,6 +1,7 @@
 """Every failure is an exit code, an error line and a hint; nothing on stdout, no traceback."""
 
 import os
+import struct
 import subprocess
 
 import pytest
@@ -43,6 +44,18 @@ def test_a_truncated_gguf(toy_models, tmp_path, role, share):
     assert message.startswith(f"{role} model: ")
     assert str(path) in message
     assert "download" in hint
+
+
+def test_a_file_on_which_llama_aborts(toy_models, tmp_path):
+    # The type of the last tensor becomes F16, which nothing but the computation itself objects to.
+    data = bytearray(toy_models["target"].read_bytes())
+    after_name = data.find(b"blk.1.ffn_norm.weight") + len("blk.1.ffn_norm.weight")
+    struct.pack_into("<I", data, after_name + 4 + 8, 1)
+    path = tmp_path / "damaged.gguf"
+    path.write_bytes(data)
+    message, hint = failure(specgguf("run", "-m", path, "--speculate", "off", "-n", 2, "hi"))
+    assert "llama.cpp gave up: binary-ops.cpp" in message
+    assert "damaged" in hint
 
 
 def test_an_unknown_pair_names_the_nearest():
