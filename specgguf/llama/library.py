@@ -32,7 +32,7 @@ def _on_log(level: int, text: bytes, _: object) -> None:
         return
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+@ctypes.CFUNCTYPE(None, ctypes.c_char_p)  # type: ignore[untyped-decorator]
 def _on_fatal(text: bytes) -> None:
     _errors.insert(0, text.decode("utf-8", "replace").strip().rpartition("/")[2])  # without the build's folders
 
@@ -54,7 +54,7 @@ def on_abort(report: Callable[[str], object]) -> None:
     it, which is inside llama.cpp and not inside Python, so a Python function can be the handler.
     """
 
-    @ctypes.CFUNCTYPE(None, ctypes.c_int)
+    @ctypes.CFUNCTYPE(None, ctypes.c_int)  # type: ignore[untyped-decorator]
     def leave(_: int) -> None:
         try:
             report(take_errors())
