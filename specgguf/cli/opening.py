@@ -1,5 +1,6 @@
 """From the options that name models to an engine."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specgguf.cli import output
@@ -47,11 +48,25 @@ def open_engine(
     names = references(resolver.catalogue, pair, target, draft)
     if speculate is Speculate.OFF:
         del names[1:]
-    target_path, *draft_path = store.provide([resolver.resolve(name) for name in names])
-    engine = Engine(target_path, draft_path[0] if draft_path else None, settings)
-    if speculate is not Speculate.OFF and not draft_path:
-        engine.notices.append("no drafts: there is no --draft for this --target")
+    target_path, *rest = store.provide([resolver.resolve(name) for name in names])
+    draft_path, notice = (rest[0] if rest else None), None
+    if draft_path is None and speculate is not Speculate.OFF:
+        draft_path, notice = _find_draft(target_path, resolver.catalogue, store)
+    engine = Engine(target_path, draft_path, settings)
+    if notice:
+        engine.notices.append(notice)
     return engine
+
+
+def _find_draft(target: Path, catalogue: "Catalogue", store: "Store") -> tuple[Path | None, str]:
+    """A draft on this machine that fits, and what to tell the user about it."""
+    from specgguf.header import Header
+    from specgguf.hub.pairing import draft_on_disk
+
+    found = draft_on_disk(Header.of_file(target, "target"), catalogue, store)
+    if found is None:
+        return None, "no drafts: there is no --draft, and none that fits is on this machine"
+    return found.path, f"drafting with {found.reference}, which fits and is on this machine (--draft chooses another)"
 
 
 def references(catalogue: "Catalogue", pair: str | None, target: str | None, draft: str | None) -> list[str]:

@@ -180,7 +180,7 @@ def test_vocabularies_of_different_sizes(toy_models, draft):
 def test_a_target_without_a_draft(toy_models):
     result = specgguf("run", "-m", toy_models["target"], "-n", 3, "the cat")
     assert result.returncode == 0
-    assert result.stderr == b"note: no drafts: there is no --draft for this --target\n"
+    assert result.stderr == b"note: no drafts: there is no --draft, and none that fits is on this machine\n"
     assert specgguf("run", "-m", toy_models["target"], "-n", 3, "--speculate", "off", "the cat").stderr == b""
 
 

@@ -1,0 +1,51 @@
+"""Which drafts of the catalogue fit a target."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from specgguf.config import Catalogue
+from specgguf.core.parity import Parity, ParityReport, compare
+from specgguf.header import Header
+from specgguf.hub.headers import read_header
+from specgguf.hub.store import Store
+
+_LARGEST_SHARE = 0.5
+"""A draft of more than this share of the target's size costs about as much as it saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A draft of the catalogue, judged; `path` is None if it is not on this machine."""
+
+    reference: str
+    path: Path | None
+    size: int
+    report: ParityReport
+
+    @property
+    def fits(self) -> bool:
+        """Whether it can draft for the target."""
+        return self.report.verdict is not Parity.INCOMPATIBLE
+
+
+def candidates(target: Header, catalogue: Catalogue, store: Store, on_disk_only: bool) -> Iterator[Candidate]:
+    """Every draft that a pair of the catalogue names, in the catalogue's order.
+
+    Those not on disk are judged by their headers on the hub. Raises FetchError if it cannot be reached.
+    """
+    for reference in dict.fromkeys(pair.draft for pair in catalogue.pairs.values()):
+        file = catalogue.file(reference)
+        path = store.find(file)
+        if path is None and on_disk_only:
+            continue
+        header, _ = read_header(file, "draft", store)
+        size = path.stat().st_size if path else sum(part.size for part in file.hub_files)
+        yield Candidate(reference, path, size, compare(target.tokenizer, header.tokenizer))
+
+
+def draft_on_disk(target: Header, catalogue: Catalogue, store: Store) -> Candidate | None:
+    """The smallest draft on this machine that fits and is small enough to be worth it; None if there is none."""
+    largest = _LARGEST_SHARE * target.path.stat().st_size
+    found = [c for c in candidates(target, catalogue, store, on_disk_only=True) if c.fits and c.size <= largest]
+    return min(found, key=lambda candidate: candidate.size, default=None)
