@@ -1,5 +1,18 @@
-"""`python -m specgguf`."""
+"""The program's entry point, also as `python -m specgguf`."""
 
-from specgguf.cli.app import main
+import sys
+from typing import NoReturn
 
-main()
+
+def main() -> NoReturn:
+    """Import the program and run it; Ctrl-C is no error while it is still being imported."""
+    try:
+        from specgguf.cli.app import main as run  # noqa: PLC0415
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -15,6 +15,8 @@ from specgguf.errors import ConfigError
 _SHIPPED = (Path(__file__).parent / "models.toml", Path(__file__).parent.parent / "models.toml")
 """Inside the installed package, and beside it in a checkout."""
 
+_KINDS: dict[type, str] = {str: "a text", int: "a number", list: "a list of tables"}
+
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -98,7 +100,7 @@ class Catalogue:
 
     def pair(self, name: str | None) -> Pair:
         """The pair of that name, the default pair for None; raises ConfigError with the nearest names."""
-        name = name or self.default
+        name = self.default if name is None else name
         if name not in self.pairs:
             raise ConfigError(f"unknown pair: {name}", _nearest(name, self.pairs, "pairs"))
         return self.pairs[name]
@@ -123,7 +125,7 @@ def load_catalogue() -> Catalogue:
     shipped = next(path for path in _SHIPPED if path.exists())
     tables = [(shipped, _read(shipped))]
     own = platformdirs.user_config_path("specgguf") / "models.toml"
-    if own.exists():
+    if own.is_file():
         tables.append((own, _read(own)))
     default = ""
     pairs: dict[str, Pair] = {}
@@ -136,7 +138,7 @@ def load_catalogue() -> Catalogue:
                 _get(path, where, entry, "target"), _get(path, where, entry, "draft"), entry.get("purpose", "")
             )
         for name, files in _table(path, "models", table.get("models", {})).items():
-            models[name] = {**models.get(name, {}), **_files(path, name, files)}
+            models[name] = _files(path, name, files, models.get(name, {}))
     return Catalogue(default, pairs, models)
 
 
@@ -149,20 +151,21 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"cannot read {path}: {error.strerror}", "check its permissions") from None
 
 
-def _files(path: Path, model: str, entries: Any) -> dict[str, ModelFile]:  # noqa: ANN401
-    hub_files: dict[str, HubFile] = {}
+def _files(path: Path, model: str, entries: Any, known: Mapping[str, ModelFile]) -> dict[str, ModelFile]:  # noqa: ANN401
+    """The files of a model by quantization: those already `known`, with those of `entries` laid over them."""
+    files = dict(known)
     derived: dict[str, str] = {}
     for quant, entry in _table(path, f"models.{model}", entries).items():
         where = f"models.{model}.{quant}"
         if isinstance(entry, dict) and "derived_from" in entry:
             derived[quant] = _get(path, where, entry, "derived_from")
         else:
-            hub_files[quant] = _hub_file(path, where, entry)
-    files: dict[str, ModelFile] = dict(hub_files)
-    for quant, source in derived.items():
-        if source not in hub_files:
-            raise _mistake(path, f"models.{model}.{quant}", f"derived_from names {source!r}, no file of {model}")
-        files[quant] = DerivedFile(hub_files[source], quant)
+            files[quant] = _hub_file(path, where, entry)
+    for quant, name in derived.items():
+        source = files.get(name)
+        if not isinstance(source, HubFile):
+            raise _mistake(path, f"models.{model}.{quant}", f"derived_from names {name!r}, no file to fetch of {model}")
+        files[quant] = DerivedFile(source, quant)
     return files
 
 
@@ -180,7 +183,7 @@ def _hub_file(path: Path, where: str, entry: Any) -> HubFile:  # noqa: ANN401
             member=_get(path, where, mirror, "member"),
             part_size=_get(path, where, mirror, "part_size", int),
         )
-        for mirror in entry.get("mirrors", [])
+        for mirror in _get(path, where, {"mirrors": [], **entry}, "mirrors", list)
     ]
     file = HubFile(
         repo=_get(path, where, entry, "repo"),
@@ -203,7 +206,7 @@ def _table(path: Path, where: str, value: Any) -> dict[str, Any]:  # noqa: ANN40
 
 def _get(path: Path, where: str, entry: Any, key: str, kind: type = str) -> Any:  # noqa: ANN401
     if not isinstance(entry, dict) or not isinstance(entry.get(key), kind):
-        raise _mistake(path, where, f"{key} must be {'a number' if kind is int else 'a text'}")
+        raise _mistake(path, where, f"{key} must be {_KINDS[kind]}")
     return entry[key]
 
 

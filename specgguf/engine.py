@@ -203,10 +203,9 @@ class Engine:
             raise UsageError("the prompt has no tokens", "give some text")
         n_ctx = self._n_ctx(len(prompt), max_tokens)
         if len(prompt) > n_ctx:
-            raise ContextError(
-                f"the prompt has {len(prompt)} tokens, the context {n_ctx}",
-                f"shorten it, or give a larger --ctx (the model was trained with {self._target.n_ctx_train})",
-            )
+            most = self._target.n_ctx_train
+            larger = f" or give a larger --ctx: the model knows {most}" if n_ctx < most else ": the model knows no more"
+            raise ContextError(f"the prompt has {len(prompt)} tokens, the context {n_ctx}", f"shorten it{larger}")
         if not self._contexts:
             self._open_contexts(n_ctx)
         controller = Fixed(self.settings.num_draft if num_draft is None else num_draft)

@@ -1,5 +1,6 @@
 """What a GGUF file says of itself."""
 
+import errno
 import mmap
 from pathlib import Path
 from typing import Self
@@ -40,6 +41,8 @@ class Header:
     def of_file(cls, path: Path, role: str) -> Self:
         """Read a file on disk; raises ModelError also if it is not there, or cut short."""
         try:
+            if path.exists() and not path.is_file():
+                raise OSError(errno.EINVAL, "it is no regular file")
             size = path.stat().st_size
             with path.open("rb") as file:
                 buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
@@ -55,5 +58,7 @@ class Header:
                 f"{role} model: cannot read {path}: {error.strerror}", "check the path and its permissions"
             ) from None
         except gguf.TruncatedError as error:
-            raise ModelError(f"{role} model: {path} is truncated: {error}", "download or copy it again") from None
+            raise ModelError(
+                f"{role} model: {path} is truncated or damaged: {error}", "download or copy it again"
+            ) from None
         return header

@@ -23,7 +23,7 @@ def write(text: str) -> None:
     if sys.stdout is None:
         raise SpecggufError("cannot write the answer: stdout is closed", "redirect it to /dev/null instead")
     try:
-        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.write(text.encode(errors="replace"))
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         raise ReaderGoneError from None
@@ -68,7 +68,9 @@ def error(message: str, hint: str) -> None:
 def stats(generation: "Generation") -> None:
     """The line of statistics that follows an answer."""
     counts = generation.stats
-    line = f"{len(generation.tokens)} tokens, {generation.timings.tokens_per_s:.1f} tokens/s"
+    line = f"{len(generation.tokens)} tokens"
+    if generation.timings.tokens_per_s:
+        line += f", {generation.timings.tokens_per_s:.1f} tokens/s"
     if counts.drafted:
         line += (
             f"; acceptance rate {counts.acceptance_rate:.0%}"
@@ -110,7 +112,7 @@ class TerminalProgress:
 def _say(label: str, style: str, text: str) -> None:
     console = _console()
     console.print(label, style=style, end=" ")
-    console.print(text)
+    console.print(" ".join(text.splitlines()))
 
 
 def _console() -> "Console":

@@ -50,8 +50,10 @@ def run(
     verbose: options.Verbose = False,
 ) -> None:
     """Answer one prompt, greedily unless --temp says otherwise."""
+    if raw and system is not None:
+        raise UsageError("--raw and --system exclude each other", "a system message needs the chat template")
     stops = _texts("--stop", stop or [])
-    system_texts = _texts("--system", [system] if system else [])
+    system_texts = _texts("--system", [] if system is None else [system])
     text = _prompt(prompt, raw)
     begin = time.perf_counter()
 

@@ -31,9 +31,12 @@ class Resolver:
         """
         if reference.startswith("hf:"):
             return self._lock.get(reference) or self._from_hub(reference)
-        path = Path(reference).expanduser()
-        if path.is_file() or len(path.parts) > 1 or path.suffix.lower() == ".gguf":
-            return _local(path)
+        try:
+            path = Path(reference).expanduser()
+            if path.is_file() or len(path.parts) > 1 or path.suffix.lower() == ".gguf":
+                return _local(path)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise UsageError(f"{reference}: {error}", "give a path, a name of models.toml, or hf:owner/repo") from None
         return self.catalogue.file(reference)
 
     def _from_hub(self, reference: str) -> ModelFile:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,6 +22,8 @@ from specgguf.hub.partial import PartialFile
 
 Quantize = Callable[[Path, Path, str], None]
 """Writes its first argument, requantized, to the second."""
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 _MARGIN = 64 << 20
 """Bytes of the disk that a download leaves free."""
@@ -71,15 +74,15 @@ class Store:
                     "free some, or set SPECGGUF_HOME to another disk",
                 ) from error
             raise FetchError(
-                f"cannot use the store {self.root}: {error.strerror or error}",
+                f"cannot use the store: {error.filename or self.root}: {error.strerror or error}",
                 "set SPECGGUF_HOME to another folder",
             ) from error
 
     def digest(self, path: Path) -> str:
         """sha256 of any file, 64 hexadecimal digits; remembered until size or time of change differ."""
         note = self._note(path)
-        if note.exists():
-            return note.read_text()
+        if note.is_file() and _SHA256.fullmatch(known := note.read_text(errors="replace")):
+            return known
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         with contextlib.suppress(OSError):  # a store that cannot be written to only forgets
@@ -90,13 +93,12 @@ class Store:
         """Where the sha256 of a file in its present state is written down."""
         state = path.stat()
         identity = f"{path.resolve()}\0{state.st_size}\0{state.st_mtime_ns}"
-        return self.root / "verified" / hashlib.sha256(identity.encode()).hexdigest()
+        return self.root / "verified" / hashlib.sha256(os.fsencode(identity)).hexdigest()
 
     def find(self, file: Path | ModelFile) -> Path | None:
         """Where it is on disk, its first part if it is split; None unless it is there whole."""
         if isinstance(file, DerivedFile):
-            path = self._derived_path(file)
-            return path if path.exists() else None
+            return self._find_derived(file)
         if isinstance(file, SplitFile):
             return self._gather(file) if all(self._find(part) for part in file.parts) else None
         return file if isinstance(file, Path) else self._find(file)
@@ -122,7 +124,7 @@ class Store:
     def _find(self, file: HubFile) -> Path | None:
         """The file on disk, here or in the hub's own cache; only if it is whole."""
         own = self._path(file)
-        if own.exists() and self._is_whole(own, file):
+        if own.is_file() and self._is_whole(own, file):
             return own
         from specgguf.hub import hub
 
@@ -212,14 +214,21 @@ class Store:
             f"it was set aside as {aside}; run again to fetch it anew",
         )
 
-    def _derive(self, file: DerivedFile) -> Path:
+    def _find_derived(self, file: DerivedFile) -> Path | None:
+        """The derived file, if it is still what was made."""
         path = self._derived_path(file)
-        if path.exists():
-            return path
+        made = path.with_suffix(".sha256")
+        return path if path.is_file() and made.is_file() and made.read_bytes() == self.digest(path).encode() else None
+
+    def _derive(self, file: DerivedFile) -> Path:
+        found = self._find_derived(file)
+        if found:
+            return found
         source = self._provide(file.source)
+        path = self._derived_path(file)
         path.parent.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(path.with_suffix(".lock")):
-            if not path.exists():
+            if self._find_derived(file) is None:
                 self._progress.begin(f"requantizing {file.source.name} to {file.quant}", None)
                 temporary = path.with_suffix(".partial")
                 try:
@@ -227,6 +236,7 @@ class Store:
                 finally:
                     self._progress.end()
                 temporary.replace(path)
+                write_whole(path.with_suffix(".sha256"), self.digest(path))
         return path
 
 

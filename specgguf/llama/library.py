@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,8 +55,11 @@ def on_abort(report: Callable[[str], object]) -> None:
     it, which is inside llama.cpp and not inside Python, so a Python function can be the handler.
     """
 
+    leaving = threading.Lock()
+
     @ctypes.CFUNCTYPE(None, ctypes.c_int)  # type: ignore[untyped-decorator]
     def leave(_: int) -> None:
+        leaving.acquire()  # several threads may abort at once: the others wait here for the end
         try:
             report(take_errors())
         finally:

@@ -1,5 +1,6 @@
 """A model's weights in memory."""
 
+import os
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,7 +24,7 @@ class Model:
         params.n_gpu_layers = n_gpu_layers
         take_errors()
         with interruptible():
-            self._pointer = lib.llama_model_load_from_file(str(header.path).encode(), params)
+            self._pointer = lib.llama_model_load_from_file(os.fsencode(header.path), params)
         if not self._pointer:
             raise ModelError(
                 f"{header.role} model: llama.cpp cannot load {header.path}: {take_errors()}",
@@ -36,6 +37,11 @@ class Model:
             lib.llama_model_is_recurrent(self._pointer) or lib.llama_model_is_hybrid(self._pointer)
         )
         """Whether rejected draft tokens can be removed from its cache (attention only, as yet)."""
+        if self.n_ctx_train <= 0:
+            self.close()
+            raise ModelError(
+                f"{header.role} model: {header.path} claims a context of {self.n_ctx_train} tokens", "download it again"
+            )
         if lib.llama_model_has_encoder(self._pointer) or not lib.llama_model_has_decoder(self._pointer):
             self.close()
             raise ModelError(

@@ -1,6 +1,7 @@
 """Local requantization."""
 
 import ctypes
+import os
 from pathlib import Path
 
 from llama_cpp import llama_cpp as lib
@@ -28,7 +29,7 @@ def quantize(source: Path, destination: Path, quant: str) -> None:
     params.nthread = num_physical_cores()
     take_errors()
     with interruptible():
-        failed = lib.llama_model_quantize(str(source).encode(), str(destination).encode(), ctypes.byref(params))
+        failed = lib.llama_model_quantize(os.fsencode(source), os.fsencode(destination), ctypes.byref(params))
     if failed:
         raise ModelError(
             f"llama.cpp could not quantize {source} to {quant}: {take_errors()}",

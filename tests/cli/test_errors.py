@@ -21,6 +21,29 @@ def test_a_folder_is_no_model(tmp_path):
     assert "target model" in failure(specgguf("run", "-m", tmp_path, "hi"))[0]
 
 
+def test_a_pipe_is_no_model(toy_models, tmp_path):
+    os.mkfifo(tmp_path / "pipe.gguf")
+    assert "no regular file" in failure(specgguf("run", "-m", tmp_path / "pipe.gguf", "hi", timeout=20))[0]
+    models = ["-m", toy_models["target"], "-d", tmp_path / "pipe.gguf"]
+    assert "no regular file" in failure(specgguf("run", *models, "hi", timeout=20))[0]
+
+
+def test_odd_names(toy_models, tmp_path):
+    assert "too long" in failure(specgguf("run", "-m", "x" * 5000, "hi"), code=2)[0]
+    assert "no such.gguf" in failure(specgguf("run", "-m", "no\nsuch.gguf", "hi"))[0]
+    assert "a b" in failure(specgguf("run", "-p", "a\nb", "hi"))[0]
+    failure(specgguf("run", "-p", "", "hi"))
+    odd = os.fsencode(tmp_path) + b"/a b\xff\xc3\xa9.gguf"
+    os.link(toy_models["target"], odd)
+    result = specgguf("run", "-m", os.fsdecode(odd), "--speculate", "off", "-n", 2, "--json", "hi")
+    assert (result.returncode, result.stderr) == (0, b"")
+    result.stdout.decode()
+
+
+def test_raw_text_has_no_system_message(toy_models):
+    failure(specgguf("run", "-m", toy_models["target"], "--raw", "--system", "x", "hi"), code=2)
+
+
 @pytest.mark.parametrize("role", ["target", "draft"])
 @pytest.mark.parametrize("content", [b"", b"GG", b"not a model" * 100, b"GGUF" + b"\xff" * 100])
 def test_not_a_gguf(toy_models, tmp_path, role, content):
@@ -91,7 +114,7 @@ def test_a_prompt_longer_than_the_context(toy_models):
     message, hint = failure(specgguf("run", "-m", toy_models["target"], "-d", toy_models["draft"], "-c", 64, "x" * 300))
     assert "context 64" in message
     assert "the prompt has 3" in message
-    assert "2048" in hint
+    assert "the model knows 2048" in hint
 
 
 @pytest.mark.parametrize("arguments", [[], [""], ["  "], ["--raw"]])
@@ -195,12 +218,24 @@ def test_a_damaged_catalogue_of_the_user(tmp_path):
         ("[models.x.Q4_0]\nrepo = 'a/b'", "models.x.Q4_0"),
         ("[models.x.Q4_0]\nderived_from = 'Q8_0'", "models.x.Q4_0"),
         ("[pairs.x]\ntarget = 'y'", "pairs.x"),
+        (
+            f"[models.x.Q4_0]\nrepo='a/b'\nrevision='1'\npath='p'\nsize=1\nmirrors=3\nsha256='{'0' * 64}'",
+            "mirrors",
+        ),
         ("a = [", str(own)),
     ]:
         own.write_text(content)
         message, _ = failure(specgguf("run", "hi", XDG_CONFIG_HOME=tmp_path))
         assert named in message
         assert str(own) in message
+
+
+def test_the_users_catalogue_extends_models_of_the_shipped_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "specgguf").mkdir()
+    (tmp_path / "specgguf" / "models.toml").write_text("[models.smollm2-135m.Q8_0]\nderived_from = 'Q4_1'\n")
+    catalogue = load_catalogue()
+    assert catalogue.file("smollm2-135m:Q8_0").source == catalogue.file("smollm2-135m:Q4_1")
 
 
 def test_the_catalogue_shipped_is_sound():

@@ -302,7 +302,7 @@ def test_no_space_while_writing(world):
 
 def test_a_store_that_cannot_be_written(world):
     message, hint = failure(world.run(SPECGGUF_HOME="/proc/specgguf"))
-    assert "cannot use the store /proc/specgguf" in message
+    assert "cannot use the store: /proc/specgguf" in message
     assert "SPECGGUF_HOME" in hint
 
 
@@ -339,6 +339,23 @@ def test_a_derived_file_is_made_once(world):
 def test_names_cannot_leave_the_store(world, path):
     world.catalogue(path=path)
     assert "must stay inside" in failure(world.run())[0]
+
+
+@pytest.mark.parametrize("damage", ["one byte", "cut", "empty"])
+def test_a_damaged_derived_file_is_made_again(world, damage):
+    path = Path(json.loads(world.run("--json", model="toy:Q8_0").stdout)["target"]["path"])
+    good = path.read_bytes()
+    path.write_bytes({"one byte": good[:-1] + b"x", "cut": good[:1000], "empty": b""}[damage])
+    assert world.run(model="toy:Q8_0").returncode == 0
+    assert path.read_bytes() == good
+
+
+def test_a_damaged_note_of_a_hash_is_not_believed(world):
+    world.check_fetched(world.run())
+    (note,) = (world.folder / "store" / "verified").iterdir()
+    for junk in (b"\xff\xfe", b"0" * 63, b""):
+        note.write_bytes(junk)
+        world.check_fetched(world.run())
 
 
 def test_progress_is_for_terminals(world):
