@@ -3,6 +3,8 @@
 import sys
 from typing import NoReturn
 
+from specgguf.errors import INTERRUPTED
+
 
 def main() -> NoReturn:
     """Import the program and run it; Ctrl-C is no error while it is still being imported."""
@@ -11,7 +13,7 @@ def main() -> NoReturn:
 
         run()
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

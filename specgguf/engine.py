@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from specgguf.core.closing import Closing
 from specgguf.core.controller import Controller, Fixed
 from specgguf.core.drafting import Drafter, ModelDrafter, NoDrafter
 from specgguf.core.loop import Step, speculate
@@ -117,7 +116,7 @@ class Generation:
                 return
 
 
-class Engine:
+class Engine(Closing):
     """A target, perhaps with a draft, ready to generate. Close it, or use it in a `with` statement."""
 
     def __init__(self, target: Path, draft: Path | None, settings: EngineSettings) -> None:
@@ -270,14 +269,6 @@ class Engine:
     def close(self) -> None:
         """Free the contexts, then the models."""
         self._resources.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _layers(option: str, wanted: int | None) -> int:

@@ -11,6 +11,9 @@
 Foreign failures become one of these where they enter: in `llama/`, `hub/` and `config.py`.
 """
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, which is no failure."""
+
 
 class SpecggufError(Exception):
     """What happened (`message`, naming the file or option) and what to do about it (`hint`)."""

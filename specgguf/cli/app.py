@@ -11,9 +11,7 @@ from specgguf.cli.check import check
 from specgguf.cli.pairs import pairs
 from specgguf.cli.pull import pull
 from specgguf.cli.run import run
-from specgguf.errors import SpecggufError
-
-_INTERRUPTED = 130
+from specgguf.errors import INTERRUPTED, SpecggufError
 
 app = typer.Typer(
     name="specgguf",
@@ -52,4 +50,4 @@ def _main() -> int:
         output.error(error.format_message(), "see specgguf --help, or --help of the command")
         return error.exit_code
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED

@@ -23,17 +23,12 @@ def _layers(value: str) -> int:
     return int(value)
 
 
-_MODELS = "Models"
-_SAMPLING = "Sampling"
-_RESOURCES = "Resources"
-_OUTPUT = "Output"
-
 MAX_DRAFT = 511
 """One batch holds 512 tokens, and the last known one goes first."""
 
 Pair = Annotated[
     str | None,
-    typer.Option("--pair", "-p", metavar="NAME", help="A pair of models.toml.", rich_help_panel=_MODELS),
+    typer.Option("--pair", "-p", metavar="NAME", help="A pair of models.toml."),
 ]
 Target = Annotated[
     str | None,

@@ -11,12 +11,10 @@ from specgguf.cli import options, output
 from specgguf.cli.opening import open_engine, open_store
 from specgguf.cli.report import report
 from specgguf.cli.stdin import read_piped
-from specgguf.errors import UsageError
+from specgguf.errors import INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
     from specgguf.engine import Generation
-
-_INTERRUPTED = 130
 
 
 def run(
@@ -94,7 +92,7 @@ def run(
         if output.on_terminal() if stats is None else stats:
             output.stats(generation)
     if generation.finish_reason == "interrupted":
-        raise typer.Exit(_INTERRUPTED)
+        raise typer.Exit(INTERRUPTED)
 
 
 def _texts(option: str, texts: Sequence[str]) -> Sequence[str]:

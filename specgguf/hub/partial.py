@@ -4,13 +4,13 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+
+from specgguf.core.closing import Closing
 
 _BLOCK = 1 << 22
 
 
-class PartialFile:
+class PartialFile(Closing):
     """A temporary file that is appended to and hashed as it grows; it resumes what an earlier run left.
 
     It is file-like as far as downloaders need it. `on_progress` is told the size whenever it changes.
@@ -62,10 +62,6 @@ class PartialFile:
         """Make sure the bytes are on the disk."""
         os.fsync(self._file.fileno())
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Leave the file as it is."""
         self._file.close()

@@ -4,12 +4,11 @@ import ctypes
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 from llama_cpp import llama_cpp as lib
 
+from specgguf.core.closing import Closing
 from specgguf.core.context import Context, Logits
 from specgguf.errors import ContextError, UsageError
 from specgguf.llama.interrupt import abort_data, abort_function, interruptible
@@ -54,7 +53,7 @@ class ContextSettings:
     """Logit rows of one batch at most: draft tokens + 1."""
 
 
-class LlamaContext(Context):
+class LlamaContext(Context, Closing):
     """One sequence of one model. Close it before the model."""
 
     def __init__(self, model: Model, settings: ContextSettings) -> None:
@@ -155,11 +154,3 @@ class LlamaContext(Context):
             lib.llama_batch_free(self._batch)
             lib.llama_free(self._pointer)
             self._pointer = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

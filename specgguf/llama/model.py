@@ -1,11 +1,11 @@
 """A model's weights in memory."""
 
 import os
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from llama_cpp import llama_cpp as lib
 
+from specgguf.core.closing import Closing
 from specgguf.errors import ModelError
 from specgguf.header import Header
 from specgguf.llama.interrupt import interruptible
@@ -15,7 +15,7 @@ from specgguf.llama.vocab import Vocab
 ALL_LAYERS = -1
 
 
-class Model:
+class Model(Closing):
     """Loaded weights. Close the contexts first, then the model."""
 
     def __init__(self, header: Header, n_gpu_layers: int) -> None:
@@ -61,11 +61,3 @@ class Model:
         if self._pointer is not None:
             lib.llama_model_free(self._pointer)
             self._pointer = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
