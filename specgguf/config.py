@@ -1,92 +1,45 @@
 """models.toml as frozen dataclasses."""
 
-import re
 import tomllib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
-from specgguf.errors import ConfigError
+from specgguf.core.naming import PREFERRED
+from specgguf.errors import ConfigError, UnknownQuantError
+from specgguf.modelfile import DerivedFile, HubFile, ModelFile, SplitFile, WheelMirror
 
 _SHIPPED = (Path(__file__).parent / "models.toml", Path(__file__).parent.parent / "models.toml")
 """Inside the installed package, and beside it in a checkout."""
 
-_KINDS: dict[type, str] = {str: "a text", int: "a number", list: "a list of tables"}
+_KINDS: dict[type, str] = {str: "a text", int: "a number", list: "a list of tables", dict: "a table"}
+Where = tuple[str | int, ...]
+"""Keys, and places in arrays, that lead to something in the file."""
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-@dataclass(frozen=True, slots=True)
-class WheelMirror:
-    """A file in parts, each inside a package of the Python index; names are patterns with {n}, from 1."""
-
-    package: str
-    version: str
-    member: str
-    part_size: int
-
-
-@dataclass(frozen=True, slots=True)
-class HubFile:
-    """A GGUF file on the hub, pinned by revision and hash."""
-
-    repo: str
-    revision: str
-    path: str
-    size: int
-    sha256: str
-    mirrors: tuple[WheelMirror, ...] = ()
-
-    @property
-    def hub_files(self) -> tuple["HubFile", ...]:
-        """What must be fetched for it."""
-        return (self,)
-
-    @property
-    def name(self) -> str:
-        """The file's own name."""
-        return self.path.rpartition("/")[2]
-
-
-@dataclass(frozen=True, slots=True)
-class DerivedFile:
-    """A file made on this machine by requantizing another."""
-
-    source: HubFile
-    quant: str
-
-    @property
-    def hub_files(self) -> tuple[HubFile, ...]:
-        """What must be fetched for it."""
-        return (self.source,)
-
-
-@dataclass(frozen=True, slots=True)
-class SplitFile:
-    """A model in several files, in their order."""
-
-    parts: tuple[HubFile, ...]
-
-    @property
-    def hub_files(self) -> tuple[HubFile, ...]:
-        """What must be fetched for it."""
-        return self.parts
-
-
-ModelFile = HubFile | SplitFile | DerivedFile
+_TOP_KEYS = ("default", "pairs", "models")
+_PAIR_KEYS = ("target", "draft", "purpose", "draft_max")
+_FILE_KEYS = ("repo", "revision", "path", "size", "sha256", "parts", "derived_from", "licence", "mirrors")
+_PART_KEYS = ("path", "size", "sha256")
+_MIRROR_KEYS = ("type", "package", "version", "member", "part_size")
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """References of a target and its draft, as in `Catalogue.file`, and what the two are good for."""
+    """References of a target and its draft, as in `Catalogue.file`, and what the two are good for.
+
+    The quantizations in the references are those recommended; `draft_max` bounds the draft count, None: as usual.
+    """
 
     target: str
     draft: str
     purpose: str
+    draft_max: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,118 +55,196 @@ class Catalogue:
         """The pair of that name, the default pair for None; raises ConfigError with the nearest names."""
         name = self.default if name is None else name
         if name not in self.pairs:
-            raise ConfigError(f"unknown pair: {name}", _nearest(name, self.pairs, "pairs"))
+            raise ConfigError(f"unknown pair: {name}", nearest(name, self.pairs, "pairs"))
         return self.pairs[name]
 
     def file(self, reference: str) -> ModelFile:
-        """The file `reference`, NAME:QUANT, or NAME where the model has one quantization only."""
+        """The file `reference`, MODEL:QUANT, or MODEL alone: then the quantization that a pair recommends, else the
+        first of PREFERRED, else the only one.
+
+        Raises ConfigError for an unknown model, UnknownQuantError for a quantization it does not have.
+        """
         name, _, quant = reference.partition(":")
         if name not in self.models:
-            hint = _nearest(name, self.models, "models")
+            hint = nearest(name, self.models, "models")
             raise ConfigError(f"neither a file nor a known model: {reference}", hint)
         files = self.models[name]
-        matches = [known for known in files if not quant or known.lower() == quant.lower()]
-        if len(matches) != 1:
-            problem = f"has no quantization {quant}" if quant else "has several quantizations"
-            choices = ", ".join(f"{name}:{known}" for known in files)
-            raise ConfigError(f"{name} {problem}", f"there is {choices}")
-        return files[matches[0]]
+        for wanted in [quant] if quant else [*self._recommended(name), *PREFERRED, *(files if len(files) == 1 else ())]:
+            for known, file in files.items():
+                if known.lower() == wanted.lower():
+                    return file
+        listed = ", ".join(f"{name}:{known}{_size(file)}" for known, file in files.items())
+        if quant:
+            raise UnknownQuantError(f"{name} has no quantization {quant}", f"there is {listed}")
+        raise ConfigError(f"{name} has several quantizations", f"choose one: {listed}")
+
+    def _recommended(self, model: str) -> list[str]:
+        """The quantizations of `model` that pairs name, in the catalogue's order."""
+        named = [reference.partition(":") for pair in self.pairs.values() for reference in (pair.target, pair.draft)]
+        return [quant for name, _, quant in named if name == model and quant]
 
 
 def load_catalogue() -> Catalogue:
-    """The catalogue shipped with the program, with the user's own models.toml, if any, laid over it."""
-    shipped = next(path for path in _SHIPPED if path.exists())
-    tables = [(shipped, _read(shipped))]
-    own = platformdirs.user_config_path("specgguf") / "models.toml"
-    if own.is_file():
-        tables.append((own, _read(own)))
+    """The catalogue shipped with the program, with the user's own models.toml, if any, laid over it.
+
+    Raises ConfigError that names line and key of a mistake.
+    """
     default = ""
     pairs: dict[str, Pair] = {}
     models: dict[str, dict[str, ModelFile]] = {}
-    for path, table in tables:
-        default = table.get("default", default)
-        for name, entry in _table(path, "pairs", table.get("pairs", {})).items():
-            where = f"pairs.{name}"
-            pairs[name] = Pair(
-                _get(path, where, entry, "target"), _get(path, where, entry, "draft"), entry.get("purpose", "")
-            )
-        for name, files in _table(path, "models", table.get("models", {})).items():
-            models[name] = _files(path, name, files, models.get(name, {}))
-    return Catalogue(default, pairs, models)
+    shipped = next(path for path in _SHIPPED if path.exists())
+    own = platformdirs.user_config_path("specgguf") / "models.toml"
+    for source in [_Source(shipped), *([_Source(own)] if own.is_file() else [])]:
+        top = source.table((), source.root, _TOP_KEYS)
+        default = source.get(("default",), {"default": default, **top}, str)
+        for name, files in source.table(("models",), top.get("models", {})).items():
+            models[name] = _files(source, name, files, models.get(name, {}))
+        for name, entry in source.table(("pairs",), top.get("pairs", {})).items():
+            pairs[name] = _pair(source, ("pairs", name), entry)
+        catalogue = Catalogue(default, pairs, models)
+        for name in top.get("pairs", {}):
+            for role in ("target", "draft"):
+                try:
+                    catalogue.file(getattr(pairs[name], role))
+                except (ConfigError, UnknownQuantError) as error:
+                    raise source.mistake(("pairs", name, role), error.message, error.hint) from None
+        if default not in pairs:
+            raise source.mistake(("default",), f"there is no pair {default!r}")
+    return catalogue
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}", "correct the file, or move it away") from None
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", "check its permissions") from None
+class _Source:
+    """A models.toml being read: checks what is in it, and knows the lines of mistakes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._text = path.read_text(encoding="utf-8")
+            self.root: dict[str, Any] = tomllib.loads(self._text)
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: {error}", "correct the file, or move it away") from None
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}", "check its permissions") from None
+
+    def table(self, where: Where, value: Any, known: Sequence[str] = ()) -> dict[str, Any]:  # noqa: ANN401
+        """`value`, which must be a table, and with `known` may have these keys only."""
+        if not isinstance(value, dict):
+            raise self.mistake(where, "must be a table")
+        for key in value:
+            if known and key not in known:
+                raise self.mistake((*where, key), "is no key here", nearest(key, known, "keys"))
+        return value
+
+    def get(self, where: Where, table: Mapping[Any, Any], kind: type) -> Any:  # noqa: ANN401
+        """The value under the last key of `where`."""
+        value = table.get(where[-1])
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise self.mistake(where, f"must be {_KINDS[kind]}" if where[-1] in table else "is missing")
+        return value
+
+    def mistake(self, where: Where, what: str, hint: str = "docs/models.md shows the form") -> ConfigError:
+        """An error that says where in the file."""
+        return ConfigError(f"{self._path}, line {self._line(where)}: {'.'.join(map(str, where))}: {what}", hint)
+
+    def _line(self, where: Where) -> int:
+        """Where the table or key stands, or else what it should be in; the parser keeps no lines, so it gets them
+        one by one.
+        """
+        best, depth = 1, 0
+        header: Where = ()
+        tables = Counter[Where]()
+        for number, line in enumerate(self._text.splitlines(), 1):
+            try:
+                found = _only_path(tomllib.loads(line))
+            except tomllib.TOMLDecodeError:
+                continue
+            path = (*header, *found)
+            if line.lstrip().startswith("["):
+                path = header = found
+            if line.lstrip().startswith("[["):
+                path = header = (*found, tables[found])
+                tables[found] += 1
+            if len(path) > depth and path == where[: len(path)]:
+                best, depth = number, len(path)
+        return best
 
 
-def _files(path: Path, model: str, entries: Any, known: Mapping[str, ModelFile]) -> dict[str, ModelFile]:  # noqa: ANN401
+def _only_path(value: object) -> Where:
+    """The keys that lead into a table of one line: a.b of [a.b], [[a.b]] or a.b = 1."""
+    path: Where = ()
+    while isinstance(value, dict | list) and len(value) == 1:
+        if isinstance(value, dict):
+            key, value = next(iter(value.items()))
+            path += (key,)
+        else:
+            value = value[0]
+    return path
+
+
+def _pair(source: _Source, where: Where, entry: Any) -> Pair:  # noqa: ANN401
+    entry = source.table(where, entry, _PAIR_KEYS)
+    draft_max = source.get((*where, "draft_max"), entry, int) if "draft_max" in entry else None
+    if draft_max is not None and draft_max < 1:
+        raise source.mistake((*where, "draft_max"), "must be positive")
+    return Pair(
+        target=source.get((*where, "target"), entry, str),
+        draft=source.get((*where, "draft"), entry, str),
+        purpose=source.get((*where, "purpose"), {"purpose": "", **entry}, str),
+        draft_max=draft_max,
+    )
+
+
+def _files(source: _Source, model: str, entries: Any, known: Mapping[str, ModelFile]) -> dict[str, ModelFile]:  # noqa: ANN401
     """The files of a model by quantization: those already `known`, with those of `entries` laid over them."""
     files = dict(known)
     derived: dict[str, str] = {}
-    for quant, entry in _table(path, f"models.{model}", entries).items():
-        where = f"models.{model}.{quant}"
-        if isinstance(entry, dict) and "derived_from" in entry:
-            derived[quant] = _get(path, where, entry, "derived_from")
+    for quant, entry in source.table(("models", model), entries).items():
+        where = ("models", model, quant)
+        if "derived_from" in source.table(where, entry, _FILE_KEYS):
+            derived[quant] = source.get((*where, "derived_from"), entry, str)
+        elif "parts" in entry:
+            parts = source.get((*where, "parts"), entry, list)
+            shared = {key: value for key, value in entry.items() if key not in _PART_KEYS}
+            places = [(*where, "parts", index) for index in range(len(parts))]
+            tables = [{**shared, **source.table(*found, _PART_KEYS)} for found in zip(places, parts, strict=True)]
+            files[quant] = SplitFile(tuple(map(_hub_file, repeat(source), places, tables)))
         else:
-            files[quant] = _hub_file(path, where, entry)
+            files[quant] = _hub_file(source, where, entry)
     for quant, name in derived.items():
-        source = files.get(name)
-        if not isinstance(source, HubFile):
-            raise _mistake(path, f"models.{model}.{quant}", f"derived_from names {name!r}, no file to fetch of {model}")
-        files[quant] = DerivedFile(source, quant)
+        origin = files.get(name)
+        if not isinstance(origin, HubFile | SplitFile):
+            raise source.mistake(
+                ("models", model, quant, "derived_from"), f"there is no file to fetch of {model}:{name}"
+            )
+        files[quant] = DerivedFile(origin, quant)
     return files
 
 
-def _hub_file(path: Path, where: str, entry: Any) -> HubFile:  # noqa: ANN401
-    sha256 = _get(path, where, entry, "sha256")
-    if not _SHA256.fullmatch(sha256):
-        raise _mistake(path, where, "sha256 must be 64 hexadecimal digits in lower case")
-    size = _get(path, where, entry, "size", int)
-    if size <= 0:
-        raise _mistake(path, where, "size must be positive")
-    mirrors = [
-        WheelMirror(
-            package=_get(path, where, mirror, "package"),
-            version=_get(path, where, mirror, "version"),
-            member=_get(path, where, mirror, "member"),
-            part_size=_get(path, where, mirror, "part_size", int),
-        )
-        for mirror in _get(path, where, {"mirrors": [], **entry}, "mirrors", list)
-    ]
-    file = HubFile(
-        repo=_get(path, where, entry, "repo"),
-        revision=_get(path, where, entry, "revision"),
-        path=_get(path, where, entry, "path"),
-        size=size,
-        sha256=sha256,
-        mirrors=tuple(mirrors),
-    )
-    if ".." in file.path.split("/") or file.path.startswith("/") or "\\" in file.path:
-        raise _mistake(path, where, f"path must stay inside its repository: {file.path}")
-    return file
+def _hub_file(source: _Source, where: Where, entry: Mapping[str, Any]) -> HubFile:
+    mirrors = []
+    for index, mirror in enumerate(source.get((*where, "mirrors"), {"mirrors": [], **entry}, list)):
+        inside = (*where, "mirrors", index)
+        source.table(inside, mirror, _MIRROR_KEYS)
+        texts = {key: source.get((*inside, key), mirror, str) for key in _MIRROR_KEYS[:-1]}
+        if texts.pop("type") != "wheel":
+            raise source.mistake((*inside, "type"), "the only type of mirror is 'wheel'")
+        mirrors.append(WheelMirror(**texts, part_size=source.get((*inside, "part_size"), mirror, int)))
+    texts = {key: source.get((*where, key), entry, str) for key in ("repo", "revision", "path", "sha256")}
+    size = source.get((*where, "size"), entry, int)
+    try:
+        return HubFile(**texts, size=size, mirrors=tuple(mirrors))
+    except ValueError as error:
+        key, _, rest = str(error).partition(" ")
+        raise source.mistake((*where, key), rest) from None
 
 
-def _table(path: Path, where: str, value: Any) -> dict[str, Any]:  # noqa: ANN401
-    if not isinstance(value, dict):
-        raise _mistake(path, where, "must be a table")
-    return value
+def _size(file: ModelFile) -> str:
+    size = sum(part.size for part in file.hub_files)
+    return "" if isinstance(file, DerivedFile) else f" ({size / 1e9:.1f} GB)"
 
 
-def _get(path: Path, where: str, entry: Any, key: str, kind: type = str) -> Any:  # noqa: ANN401
-    if not isinstance(entry, dict) or not isinstance(entry.get(key), kind):
-        raise _mistake(path, where, f"{key} must be {_KINDS[kind]}")
-    return entry[key]
-
-
-def _mistake(path: Path, where: str, what: str) -> ConfigError:
-    return ConfigError(f"{path}: [{where}]: {what}", "models.toml of the program shows the form")
-
-
-def _nearest(name: str, known: Mapping[str, object], what: str) -> str:
+def nearest(name: str, known: Iterable[str], what: str) -> str:
+    """A hint for a name that is not among those known."""
+    known = list(known)
     near = get_close_matches(name, known, n=3)
     return f"did you mean {' or '.join(near)}?" if near else f"{what}: {', '.join(known)}"

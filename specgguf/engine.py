@@ -287,12 +287,8 @@ def _check_parity(target: Header, draft: Header | None) -> ParityReport | None:
         return None
     report = compare(target.tokenizer, draft.tokenizer)
     if report.verdict is Parity.INCOMPATIBLE:
-        where = ""
-        if report.differences:
-            token, theirs, ours = report.differences[0]
-            where = f"; first differing id {token}: target {theirs!r}, draft {ours!r}"
         raise ParityError(
-            f"{draft.path} cannot draft for {target.path}: {'; '.join(report.reasons)}{where}",
+            f"{draft.path} cannot draft for {target.path}: {report.summary}",
             "choose a draft of the same model family, or --speculate off",
         )
     return report

@@ -3,6 +3,7 @@
     SpecggufError           exit 1
     +-- UsageError          exit 2   the command line asks for something that cannot be
     +-- ConfigError                  models.toml: a mistake in the file, or an unknown name
+    +-- UnknownQuantError            a model has no file of the quantization that was named
     +-- FetchError                   a file could not be brought here, or is not what it should be
     +-- ModelError                   a file is no usable model
     +-- ParityError                  the draft's tokenizer is not the target's
@@ -34,6 +35,10 @@ class UsageError(SpecggufError):
 
 class ConfigError(SpecggufError):
     """models.toml has a mistake, or lacks what was named."""
+
+
+class UnknownQuantError(SpecggufError):
+    """A model has no file of the quantization that was named."""
 
 
 class FetchError(SpecggufError):

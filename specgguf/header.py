@@ -9,6 +9,9 @@ from specgguf.core import gguf
 from specgguf.core.parity import Tokenizer, read_tokenizer
 from specgguf.errors import ModelError
 
+_FULL_PRECISION = (0, 1, 32)
+"""The file types F32, F16 and BF16, as llama.cpp numbers them."""
+
 
 class Header:
     """Tokenizer, chat template and name of a model; reading them takes milliseconds and no weights.
@@ -35,6 +38,8 @@ class Header:
             ) from None
         self.chat_template = header.text("tokenizer.chat_template")
         self.name = header.text("general.name") or path.name
+        self.is_full_precision = header.metadata.get("general.file_type") in _FULL_PRECISION
+        """Whether its weights were never quantized."""
         self.data_end = header.data_end
 
     @classmethod

@@ -82,6 +82,7 @@ def _num_tokens(words):
 
 def _common(writer, words, template, bos, n_ctx):
     writer.add_name("toy")
+    writer.add_file_type(0)
     writer.add_context_length(n_ctx)
     writer.add_embedding_length(EMBED)
     writer.add_block_count(LAYERS)

@@ -10,6 +10,7 @@ from specgguf.cli import output
 from specgguf.cli.check import check
 from specgguf.cli.pairs import pairs
 from specgguf.cli.pull import pull
+from specgguf.cli.quantize import quantize
 from specgguf.cli.run import run
 from specgguf.errors import INTERRUPTED, SpecggufError
 
@@ -24,6 +25,7 @@ app.command()(run)
 app.command()(pairs)
 app.command()(pull)
 app.command()(check)
+app.command()(quantize)
 
 
 @app.callback()

@@ -5,18 +5,24 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from specgguf.cli import options, output
-from specgguf.cli.opening import open_resolver, open_store, references
+from specgguf.cli.opening import Models, open_resolver, open_store
 from specgguf.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from specgguf.core.parity import ParityReport
     from specgguf.header import Header
+    from specgguf.modelfile import ModelFile
 
 
 def check(
     pair: options.Pair = None,
     target: options.Target = None,
     draft: options.Draft = None,
+    quant: options.Quant = None,
+    draft_quant: options.DraftQuant = None,
+    offline: options.Offline = False,
     json: options.Json = False,
 ) -> None:
     """Compare the tokenizers of a target and a draft; exit code 1 if they do not fit.
@@ -26,14 +32,11 @@ def check(
     from specgguf.core.parity import Parity, compare
     from specgguf.hub.headers import read_header
 
-    store = open_store()
+    store = open_store(offline)
     resolver = open_resolver(store)
-    names = references(resolver.catalogue, pair, target, draft)
-    if len(names) < 2:
-        raise UsageError("check needs two models", "give --target and --draft, or --pair")
-    (one, read_one), (two, read_two) = (
-        read_header(resolver.resolve(name), role, store) for name, role in zip(names, ("target", "draft"), strict=True)
-    )
+    models = Models(pair, target, draft, quant, draft_quant)
+    files = {role: models.resolve(resolver, role) for role in ("target", "draft")}
+    (one, read_one), (two, read_two) = (read_header(_named(file), role, store) for role, file in files.items())
     report = compare(one.tokenizer, two.tokenizer)
     if json:
         output.write_json({**_as_dict(report, one, two), "bytes_read": read_one + read_two})
@@ -43,6 +46,12 @@ def check(
             output.note(f"read {(read_one + read_two) / 1e6:.1f} MB from the hub")
     if report.verdict is Parity.INCOMPATIBLE:
         raise typer.Exit(1)
+
+
+def _named(file: "Path | ModelFile | None") -> "Path | ModelFile":
+    if file is None:
+        raise UsageError("check needs two models", "give --target and --draft, or --pair")
+    return file
 
 
 def _as_dict(report: "ParityReport", target: "Header", draft: "Header") -> dict[str, Any]:

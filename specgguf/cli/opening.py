@@ -1,43 +1,75 @@
 """From the options that name models to an engine."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from specgguf.cli import output
 from specgguf.cli.options import Speculate
 from specgguf.errors import UsageError
 
 if TYPE_CHECKING:
-    from specgguf.config import Catalogue
+    from collections.abc import Callable
+
+    from specgguf.config import Catalogue, Pair
     from specgguf.engine import Engine, EngineSettings
     from specgguf.hub.resolve import Resolver
     from specgguf.hub.store import Store
+    from specgguf.modelfile import ModelFile
+
+_DRAFT_MAX = 4
 
 
-def open_store() -> "Store":
+class Models(NamedTuple):
+    """The options that name a target and a draft."""
+
+    pair: str | None
+    target: str | None
+    draft: str | None
+    quant: str | None
+    draft_quant: str | None
+
+    def resolve(self, resolver: "Resolver", role: str) -> "Path | ModelFile | None":
+        """The target, or the draft if one is named."""
+        reference, quant = (self.target, self.quant) if role == "target" else (self.draft, self.draft_quant)
+        if reference is None:
+            pair = self.chosen_pair(resolver.catalogue)
+            if pair is None:
+                return None
+            reference = getattr(pair, role)
+            if quant:  # instead of the recommended one
+                reference = reference.partition(":")[0]
+        return resolver.resolve(reference, quant, derive=role == "draft")
+
+    def chosen_pair(self, catalogue: "Catalogue") -> "Pair | None":
+        """The pair that is named, or the default pair; None for a target of the user's own."""
+        if self.target is None:
+            return catalogue.pair(self.pair)
+        if self.pair is not None:
+            raise UsageError("--pair and --target exclude each other", "give one of them")
+        return None
+
+
+def open_store(offline: bool = False) -> "Store":
     """The store of model files, showing its progress on the terminal."""
+    if offline:
+        os.environ["HF_HUB_OFFLINE"] = "1"  # read when the hub's library is imported
     from specgguf.hub.store import Store, default_root
-    from specgguf.llama.quantize import quantize
 
-    return Store(default_root(), output.TerminalProgress(), quantize)
+    return Store(default_root(), output.TerminalProgress(), _quantize, offline)
 
 
 def open_resolver(store: "Store") -> "Resolver":
     """What gives references their meaning: the catalogue, and what is pinned in the store."""
     from specgguf.config import load_catalogue
-    from specgguf.hub.lock import Lock
     from specgguf.hub.resolve import Resolver
 
-    return Resolver(load_catalogue(), Lock(store.root / "lock.json"))
+    return Resolver(load_catalogue(), store, _can_make)
 
 
 def open_engine(
-    store: "Store",
-    pair: str | None,
-    target: str | None,
-    draft: str | None,
-    speculate: Speculate,
-    settings: "EngineSettings",
+    store: "Store", models: Models, speculate: Speculate, draft_max: int | None, settings: "EngineSettings"
 ) -> "Engine":
     """Find or fetch the models that the options name, and load them."""
     from specgguf.engine import Engine
@@ -45,14 +77,15 @@ def open_engine(
 
     on_abort(lambda reason: output.error(f"llama.cpp gave up: {reason}", "is one of the model files damaged?"))
     resolver = open_resolver(store)
-    names = references(resolver.catalogue, pair, target, draft)
-    if speculate is Speculate.OFF:
-        del names[1:]
-    target_path, *rest = store.provide([resolver.resolve(name) for name in names])
+    pair = models.chosen_pair(resolver.catalogue)
+    target = models.resolve(resolver, "target")
+    draft = models.resolve(resolver, "draft") if speculate is not Speculate.OFF else None
+    target_path, *rest = store.provide([file for file in (target, draft) if file is not None])
     draft_path, notice = (rest[0] if rest else None), None
     if draft_path is None and speculate is not Speculate.OFF:
         draft_path, notice = _find_draft(target_path, resolver.catalogue, store)
-    engine = Engine(target_path, draft_path, settings)
+    num_draft = draft_max or (pair and pair.draft_max) or _DRAFT_MAX
+    engine = Engine(target_path, draft_path, replace(settings, num_draft=num_draft))
     if notice:
         engine.notices.append(notice)
     return engine
@@ -69,11 +102,16 @@ def _find_draft(target: Path, catalogue: "Catalogue", store: "Store") -> tuple[P
     return found.path, f"drafting with {found.reference}, which fits and is on this machine (--draft chooses another)"
 
 
-def references(catalogue: "Catalogue", pair: str | None, target: str | None, draft: str | None) -> list[str]:
-    """References to the target, then to the draft if there is one, that the options name."""
-    if target is None:
-        chosen = catalogue.pair(pair)
-        return [chosen.target, draft or chosen.draft]
-    if pair is not None:
-        raise UsageError("--pair and --target exclude each other", "give one of them")
-    return [target] if draft is None else [target, draft]
+# llama.cpp takes 0.15 s to import: only when something is requantized.
+
+
+def _quantize(source: Path, destination: Path, quant: str, on_progress: "Callable[[int, int], object]") -> None:
+    from specgguf.llama.quantize import quantize
+
+    quantize(source, destination, quant, on_progress)
+
+
+def _can_make(quant: str) -> bool:
+    from specgguf.llama.quantize import known_quants
+
+    return quant in known_quants()

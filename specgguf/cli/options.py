@@ -32,15 +32,36 @@ Pair = Annotated[
 ]
 Target = Annotated[
     str | None,
-    typer.Option("--target", "-m", metavar="REF", help="Target: a GGUF file, or MODEL:QUANT of models.toml."),
+    typer.Option(
+        "--target",
+        "-m",
+        metavar="REF",
+        help="Target: a GGUF file, MODEL[:QUANT] of models.toml, or hf:owner/repo[:QUANT].",
+    ),
 ]
 Draft = Annotated[
     str | None,
-    typer.Option("--draft", "-d", metavar="REF", help="Draft: a GGUF file, or MODEL:QUANT of models.toml."),
+    typer.Option("--draft", "-d", metavar="REF", help="Draft: the same forms."),
+]
+Quant = Annotated[
+    str | None,
+    typer.Option(
+        "--quant", "-q", metavar="TYPE", help="Quantization of the target; an unknown one lists what there is."
+    ),
+]
+DraftQuant = Annotated[
+    str | None,
+    typer.Option("--draft-quant", metavar="TYPE", help="The same for the draft; made here where nobody publishes it."),
+]
+Offline = Annotated[
+    bool,
+    typer.Option(
+        "--offline", envvar="HF_HUB_OFFLINE", help="Use what is on this machine; ask no one else for anything."
+    ),
 ]
 DraftMax = Annotated[
-    int,
-    typer.Option("--draft-max", "-k", min=1, max=MAX_DRAFT, metavar="N", help="Tokens to draft per round."),
+    int | None,
+    typer.Option("--draft-max", "-k", min=1, max=MAX_DRAFT, metavar="N", help="Tokens to draft per round; default: 4."),
 ]
 SpeculateMode = Annotated[
     Speculate,

@@ -3,13 +3,13 @@
 import json
 import os
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from specgguf.errors import SpecggufError
+from specgguf.errors import SpecggufError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress, TaskID
 
     from specgguf.engine import Generation
 
@@ -59,6 +59,15 @@ def log(text: str) -> None:
     sys.stderr.write(text)
 
 
+def confirm(question: str) -> bool:
+    """Ask on the terminal; raises UsageError where nobody can answer."""
+    if not (on_terminal() and sys.stdin and sys.stdin.isatty()):
+        raise UsageError("nobody can be asked whether to go on", "give --yes")
+    from rich.prompt import Confirm
+
+    return Confirm.ask(question, console=_console(), default=False)
+
+
 def error(message: str, hint: str) -> None:
     """A failure: what happened, and what to do."""
     _say("error:", "bold red", message)
@@ -80,33 +89,46 @@ def stats(generation: "Generation") -> None:
 
 
 class TerminalProgress:
-    """A progress bar on stderr if that is a terminal, else nothing."""
+    """Progress bars on stderr if that is a terminal, else nothing: one display for all that is waited for."""
 
-    def begin(self, what: str, total: int | None) -> Callable[[int], object]:
-        """Show a bar for `total` bytes, or a spinner for None."""
-        if not on_terminal():
-            return lambda _: None
-        from rich import progress
+    def __init__(self) -> None:
+        self._display: Progress | None = None
+        self._bars: dict[str, TaskID] = {}
 
-        columns: list[progress.ProgressColumn] = [progress.TextColumn("{task.description}", markup=False)]
-        if total is None:
-            columns.append(progress.SpinnerColumn("line"))
-        else:
-            columns += [
+    def expect(self, what: str, num_bytes: int) -> None:
+        """A bar for a file that is to be fetched."""
+        self._bar(f"fetching {what} ({num_bytes / 1e9:.2f} GB)", what, num_bytes)
+
+    def show(self, what: str, done: int, total: int) -> None:
+        """Move the bar of `what`."""
+        self._bar(what, what, total)
+        if self._display:
+            self._display.start_task(self._bars[what])
+            self._display.update(self._bars[what], completed=done)
+
+    def close(self) -> None:
+        """Take the bars away."""
+        if self._display:
+            self._display.stop()
+            self._display = None
+            self._bars.clear()
+
+    def _bar(self, text: str, what: str, total: int) -> None:
+        if what in self._bars or not on_terminal():
+            return
+        if self._display is None:
+            from rich import progress
+
+            self._display = progress.Progress(
+                progress.TextColumn("{task.description}", markup=False),
                 progress.BarColumn(),
-                progress.DownloadColumn(),
-                progress.TransferSpeedColumn(),
+                progress.TaskProgressColumn(),
                 progress.TimeRemainingColumn(),
-            ]
-        self._bar = progress.Progress(*columns, console=_console(), transient=True)
-        task = self._bar.add_task(what, total=total)
-        self._bar.start()
-        return lambda done: self._bar.update(task, completed=done)
-
-    def end(self) -> None:
-        """Take the bar away."""
-        if on_terminal():
-            self._bar.stop()
+                console=_console(),
+                transient=True,
+            )
+            self._display.start()
+        self._bars[what] = self._display.add_task(text, total=total, start=False)
 
 
 def _say(label: str, style: str, text: str) -> None:

@@ -1,19 +1,48 @@
-"""`specgguf pairs`: the catalogue."""
+"""`specgguf pairs`: the catalogue, what of it is here, and what fits what."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from specgguf.cli import options, output
 from specgguf.cli.opening import open_resolver, open_store
+from specgguf.errors import UsageError
 
 if TYPE_CHECKING:
     from specgguf.config import Catalogue
+    from specgguf.hub.pairing import Candidate
+    from specgguf.hub.resolve import Resolver
     from specgguf.hub.store import Store
+    from specgguf.modelfile import ModelFile
 
 
-def pairs(json: options.Json = False) -> None:
+def pairs(
+    target: Annotated[
+        str | None,
+        typer.Option("--for", metavar="REF", help="List the drafts that fit this target, and why others don't."),
+    ] = None,
+    remove: Annotated[
+        str | None,
+        typer.Option("--remove", metavar="NAME", help="Delete the files of this pair that no other one on disk uses."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before deleting.")] = False,
+    offline: options.Offline = False,
+    json: options.Json = False,
+) -> None:
     """List the pairs of models.toml: what they are for, their sizes, and what is on this machine."""
-    store = open_store()
-    catalogue = open_resolver(store).catalogue
+    if target and remove:
+        raise UsageError("--for and --remove exclude each other", "give one of them")
+    store = open_store(offline)
+    resolver = open_resolver(store)
+    if remove:
+        _remove(resolver.catalogue, store, remove, yes)
+    elif target:
+        _show_drafts(resolver, store, target, json)
+    else:
+        _show_pairs(resolver.catalogue, store, json)
+
+
+def _show_pairs(catalogue: "Catalogue", store: "Store", json: bool) -> None:
     rows = [_row(catalogue, store, name) for name in catalogue.pairs]
     if json:
         output.write_json(rows)
@@ -22,20 +51,81 @@ def pairs(json: options.Json = False) -> None:
     for row in rows:
         mark = "*" if row["default"] else " "
         size = f"{row['target']['size'] / 1e9:5.1f} + {row['draft']['size'] / 1e9:3.1f} GB"
-        output.write(f"{mark} {row['name']:{width}}  {size}  {_here(row):9s}  {row['purpose']}\n")
+        output.write(f"{mark} {row['name']:{width}}  {size}  {_here(row):11s}  {row['purpose']}\n")
 
 
 def _row(catalogue: "Catalogue", store: "Store", name: str) -> dict[str, Any]:
+    from specgguf.hub.store import size_of
+
     pair = catalogue.pairs[name]
     row: dict[str, Any] = {"name": name, "default": name == catalogue.default, "purpose": pair.purpose}
     for role, reference in (("target", pair.target), ("draft", pair.draft)):
         file = catalogue.file(reference)
         path = store.find(file)
-        size = path.stat().st_size if path else sum(part.size for part in file.hub_files)
-        row[role] = {"reference": reference, "size": size, "path": str(path) if path else None}
+        row[role] = {"reference": reference, "size": size_of(path or file), "path": str(path) if path else None}
     return row
 
 
 def _here(row: dict[str, Any]) -> str:
     here = [role for role in ("target", "draft") if row[role]["path"]]
     return {0: "", 1: f"{here[0] if here else ''} only", 2: "on disk"}[len(here)]
+
+
+def _show_drafts(resolver: "Resolver", store: "Store", reference: str, json: bool) -> None:
+    from specgguf.hub.headers import read_header
+    from specgguf.hub.pairing import candidates
+
+    header, _ = read_header(resolver.resolve(reference), "target", store)
+    found = sorted(
+        candidates(header, resolver.catalogue, store, on_disk_only=False),
+        key=lambda candidate: (not candidate.fits, candidate.size),
+    )
+    if json:
+        output.write_json([_judged(candidate) for candidate in found])
+        return
+    width = max(len(candidate.reference) for candidate in found)
+    for candidate in found:
+        verdict = candidate.report.verdict if candidate.report else "not judged"
+        here = "on disk" if candidate.path else ""
+        line = f"{candidate.reference:{width}}  {candidate.size / 1e9:4.1f} GB  {here:7s}  {verdict:12s}  "
+        output.write(f"{line}{candidate.problem}".rstrip() + "\n")
+
+
+def _judged(candidate: "Candidate") -> dict[str, Any]:
+    return {
+        "reference": candidate.reference,
+        "size": candidate.size,
+        "path": str(candidate.path) if candidate.path else None,
+        "verdict": candidate.report.verdict if candidate.report else None,
+        "problem": candidate.problem or None,
+    }
+
+
+def _remove(catalogue: "Catalogue", store: "Store", name: str, yes: bool) -> None:
+    """Delete what is here of a pair; what another pair that is wholly here needs is kept."""
+    files = _files(catalogue, name)
+    needed: dict[object, str] = {}
+    for other in catalogue.pairs:
+        others = _files(catalogue, other)
+        if other != name and all(store.find(file) for file in others):
+            needed |= {part: other for file in others for part in file.hub_files}
+    doomed = []
+    for file in files:
+        path, users = store.find(file), {needed[part] for part in file.hub_files if part in needed}
+        if path and users:
+            output.note(f"{path} stays: {', '.join(sorted(users))} uses it")
+        elif path:
+            doomed.append((file, path))
+    if not doomed:
+        output.note(f"nothing of {name} is on this machine that could be removed")
+        return
+    listed = "".join(f"\n  {path} ({path.stat().st_size / 1e9:.2f} GB)" for _, path in doomed)
+    if yes or output.confirm(f"Delete{listed}\n?"):
+        for file, path in doomed:
+            store.remove(file)
+            output.write(f"{path}\n")
+
+
+def _files(catalogue: "Catalogue", name: str) -> "list[ModelFile]":
+    pair = catalogue.pair(name)
+    return [catalogue.file(pair.target), catalogue.file(pair.draft)]

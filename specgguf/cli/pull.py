@@ -5,27 +5,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specgguf.cli import output
+from specgguf.cli import options, output
 from specgguf.cli.opening import open_resolver, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from specgguf.config import ModelFile
     from specgguf.hub.store import Store
+    from specgguf.modelfile import ModelFile
 
 
 def pull(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="PAIR|REF...", help="Pairs of models.toml, MODEL:QUANT, hf:owner/repo:QUANT."),
+        typer.Argument(metavar="PAIR|REF...", help="Pairs of models.toml, MODEL[:QUANT], hf:owner/repo[:QUANT]."),
     ],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be fetched, from where, and whether it fits.")
     ] = False,
+    offline: options.Offline = False,
 ) -> None:
     """Fetch and verify models, and print where they lie; what is here already is not fetched again."""
-    store = open_store()
+    store = open_store(offline)
     resolver = open_resolver(store)
     references: list[str] = []
     for name in names:
@@ -43,5 +44,5 @@ def _plan(store: "Store", files: "Sequence[ModelFile]") -> str:
     missing = store.missing(files)
     lines = [f"{file.size / 1e9:8.2f} GB  {file.name}  from {file.repo}@{file.revision[:7]}" for file in missing]
     lines.append(f"{sum(file.size for file in missing) / 1e9:8.2f} GB  to fetch")
-    lines.append(f"{store.num_free() / 1e9:8.2f} GB  free in {store.root}")
+    lines += [f"{space.free / 1e9:8.2f} GB  free in {space.folder}" for space in store.space(files)]
     return "\n".join(lines) + "\n"

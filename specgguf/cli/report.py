@@ -49,6 +49,6 @@ def _model(header: "Header", store: "Store") -> dict[str, str]:
     return {
         "name": header.name,
         "path": str(header.path),
-        "sha256": store.digest(header.path),
+        "sha256": store.digests.of(header.path),
         "fingerprint": header.tokenizer.fingerprint,
     }

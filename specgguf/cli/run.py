@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specgguf.cli import options, output
-from specgguf.cli.opening import open_engine, open_store
+from specgguf.cli.opening import Models, open_engine, open_store
 from specgguf.cli.report import report
 from specgguf.cli.stdin import read_piped
 from specgguf.errors import INTERRUPTED, UsageError
@@ -25,7 +25,9 @@ def run(
     pair: options.Pair = None,
     target: options.Target = None,
     draft: options.Draft = None,
-    draft_max: options.DraftMax = 4,
+    quant: options.Quant = None,
+    draft_quant: options.DraftQuant = None,
+    draft_max: options.DraftMax = None,
     speculate: options.SpeculateMode = options.Speculate.AUTO,
     max_tokens: options.MaxTokens = None,
     temperature: options.Temperature = 0.0,
@@ -43,6 +45,7 @@ def run(
     ctx: options.Ctx = None,
     cache_type_k: options.CacheTypeK = "f16",
     cache_type_v: options.CacheTypeV = "f16",
+    offline: options.Offline = False,
     json: options.Json = False,
     stats: options.Stats = None,
     verbose: options.Verbose = False,
@@ -69,12 +72,12 @@ def run(
         n_ctx=ctx,
         cache_type_k=cache_type_k,
         cache_type_v=cache_type_v,
-        num_draft=draft_max,
     )
     if verbose:
         log_to(output.log)
-    store = open_store()
-    with open_engine(store, pair, target, draft, speculate, settings) as engine:
+    store = open_store(offline)
+    models = Models(pair, target, draft, quant, draft_quant)
+    with open_engine(store, models, speculate, draft_max, settings) as engine:
         if raw:
             tokens = engine.tokenize(text)
         else:

@@ -1,7 +1,7 @@
 """What the names of GGUF files in a repository say: quantization, parts, and what is no model at all."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 PREFERRED = ("Q4_K_M", "Q8_0")
@@ -15,6 +15,10 @@ _NO_MODEL = re.compile(r"(?:^|[-_.])(?:mmproj|imatrix|mtp|eagle\d*|dflash\d*|dsp
 
 class NoChoiceError(LookupError):
     """No file, or more than one, is meant; the text says what there is."""
+
+
+class NoQuantError(NoChoiceError):
+    """There is no file of the quantization that is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +51,26 @@ def variants(paths: Iterable[str]) -> list[Variant]:
     return found
 
 
-def choose(paths: Sequence[str], wanted: str | None = None, recommended: str | None = None) -> Variant:
-    """The model that `wanted` means: a quantization, a path ending in .gguf (of any part), or None.
+def choose(files: Mapping[str, int], wanted: str | None = None) -> Variant:
+    """The model among `files` (sizes in bytes by path) that `wanted` means: a quantization, a path ending in .gguf (of
+    any part), or None.
 
-    None means the recommended quantization, else the first of PREFERRED, else the only model there is. Quantizations
-    match exactly but for case; a single file wins over a split of the same quantization. Raises NoChoiceError.
+    None means the first of PREFERRED, else the only model there is. Quantizations match exactly but for case; a single
+    file wins over a split of the same quantization. Raises NoQuantError or NoChoiceError.
     """
-    known = variants(paths)
+    known = variants(files)
     if wanted is not None and wanted.lower().endswith(".gguf"):
-        return _by_path(paths, known, wanted)
+        return _by_path(files, known, wanted)
     if not known:
         raise NoChoiceError("there is no model in GGUF format")
     if wanted is not None:
         if not (matches := _of_quant(known, wanted)):
-            raise NoChoiceError(f"no {wanted}; there is {_listed(known)}")
-        return _only(matches)
-    for quant in (recommended, *PREFERRED):
-        if quant and (matches := _of_quant(known, quant)):
-            return _only(matches)
-    return _only(known)
+            raise NoQuantError(f"no {wanted}; there is {_listed(known, files)}")
+        return _only(matches, files)
+    for quant in PREFERRED:
+        if matches := _of_quant(known, quant):
+            return _only(matches, files)
+    return _only(known, files)
 
 
 def _quant(stem: str) -> str | None:
@@ -79,18 +84,18 @@ def _of_quant(known: Sequence[Variant], quant: str) -> list[Variant]:
     return [variant for variant in matches if len(variant.parts) == 1 and not variant.missing] or matches
 
 
-def _by_path(paths: Sequence[str], known: Sequence[Variant], wanted: str) -> Variant:
+def _by_path(files: Mapping[str, int], known: Sequence[Variant], wanted: str) -> Variant:
     for variant in known:
         if wanted in variant.parts:
             return _whole(variant)
-    if wanted in paths:  # no model by its name, but asked for by name
+    if wanted in files:  # no model by its name, but asked for by name
         return Variant(wanted.rpartition("/")[2].removesuffix(".gguf"), _quant(wanted.removesuffix(".gguf")), (wanted,))
     raise NoChoiceError(f"no {wanted}; there is {', '.join(variant.parts[0] for variant in known) or 'no model'}")
 
 
-def _only(matches: Sequence[Variant]) -> Variant:
+def _only(matches: Sequence[Variant], files: Mapping[str, int]) -> Variant:
     if len(matches) > 1:
-        raise NoChoiceError(f"several; say which of {_listed(matches)}")
+        raise NoChoiceError(f"several; say which of {_listed(matches, files)}")
     return _whole(matches[0])
 
 
@@ -100,6 +105,8 @@ def _whole(variant: Variant) -> Variant:
     return variant
 
 
-def _listed(known: Sequence[Variant]) -> str:
+def _listed(known: Sequence[Variant], files: Mapping[str, int]) -> str:
     quants = [variant.quant for variant in known]
-    return ", ".join(v.quant if v.quant and quants.count(v.quant) == 1 else v.parts[0] for v in known)
+    names = [v.quant if v.quant and quants.count(v.quant) == 1 else v.parts[0] for v in known]
+    sizes = [sum(files[path] for path in variant.parts) for variant in known]
+    return ", ".join(f"{name} ({size / 1e9:.1f} GB)" for name, size in zip(names, sizes, strict=True))

@@ -64,6 +64,15 @@ class ParityReport:
     reasons: list[str]
     differences: list[tuple[int, str, str]]
 
+    @property
+    def summary(self) -> str:
+        """What differs, with the first differing id and both its texts, in one line."""
+        where = ""
+        if self.differences:
+            token, target, draft = self.differences[0]
+            where = f"; first differing id {token}: target {target!r}, draft {draft!r}"
+        return "; ".join(self.reasons) + where
+
 
 def read_tokenizer(header: Header) -> Tokenizer:
     """The tokenizer described by a GGUF header; raises MalformedError if there is none."""

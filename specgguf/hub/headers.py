@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from specgguf.config import DerivedFile, ModelFile, SplitFile
 from specgguf.core.gguf import TruncatedError
 from specgguf.errors import ModelError
 from specgguf.header import Header
 from specgguf.hub.store import Store
+from specgguf.modelfile import DerivedFile, ModelFile, SplitFile
 
 _FIRST_READ = 4 << 20
 _LARGEST_READ = 64 << 20

@@ -1,36 +1,51 @@
 """Files from the Hugging Face hub."""
 
-import contextlib
-import logging
 from collections.abc import Iterator
-from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
-from urllib.parse import urlsplit
+from contextlib import contextmanager
+from typing import NamedTuple
 
-from huggingface_hub import HfApi, get_hf_file_metadata, get_token, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-)
-from huggingface_hub.file_download import http_get
+import httpx2
+import tenacity
+from huggingface_hub import HfApi, hf_hub_url
+from huggingface_hub.constants import HF_HUB_DOWNLOAD_TIMEOUT
+from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile
-from huggingface_hub.utils._http import hf_raise_for_status, http_stream_backoff
-from huggingface_hub.utils.logging import set_verbosity
-from huggingface_hub.utils.tqdm import disable_progress_bars
+from huggingface_hub.utils._headers import build_hf_headers
+from huggingface_hub.utils._http import get_session, hf_raise_for_status
 
-from specgguf.config import HubFile
 from specgguf.errors import FetchError
 from specgguf.hub.partial import PartialFile
+from specgguf.hub.refusal import told_apart
+from specgguf.modelfile import HubFile
 
-CONNECT_TIMEOUT_S = 4.0
+_CONNECT_TIMEOUT_S = 4.0
+_BLOCK = 1 << 20
+_TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
+_LONGEST_WAIT_S = 20.0
 
 
-def cached(file: HubFile) -> Path | None:
-    """The file in the hub's own cache, where another program put it."""
-    path = try_to_load_from_cache(file.repo, file.path, revision=file.revision)
-    return Path(path) if isinstance(path, str) else None
+def _is_transient(error: BaseException) -> bool:
+    """Whether trying again may help; a hub that cannot be reached at all is left to the mirrors instead."""
+    if isinstance(error, HfHubHTTPError):
+        return error.response.status_code in _TRANSIENT
+    return isinstance(error, httpx2.TransportError) and not isinstance(
+        error, httpx2.ConnectError | httpx2.ConnectTimeout
+    )
+
+
+def _wait_s(state: tenacity.RetryCallState) -> float:
+    """As long as the hub asks for, within reason, else half a second, doubled with every attempt."""
+    error = state.outcome.exception() if state.outcome else None
+    asked = error.response.headers.get("Retry-After", "") if isinstance(error, HfHubHTTPError) else ""
+    return min(float(asked) if asked.isdigit() else 0.25 * 2**state.attempt_number, _LONGEST_WAIT_S)
+
+
+_retrying = tenacity.retry(
+    retry=tenacity.retry_if_exception(_is_transient),
+    wait=_wait_s,
+    stop=tenacity.stop_after_attempt(4),
+    reraise=True,
+)
 
 
 class Entry(NamedTuple):
@@ -46,74 +61,79 @@ def list_files(repo: str, revision: str | None) -> tuple[str, list[Entry]]:
 
     Raises FetchError if the hub cannot be reached or has no such repository.
     """
-    with _told_apart(f"{HfApi().endpoint}/{repo}", repo):
-        commit = str(HfApi().repo_info(repo, revision=revision, timeout=CONNECT_TIMEOUT_S).sha)
-        tree = HfApi().list_repo_tree(repo, revision=commit, recursive=True)
-        files = [item for item in tree if isinstance(item, RepoFile) and item.lfs]
-        return commit, [Entry(file.path, file.size, file.lfs.sha256) for file in files if file.lfs]
+    with told_apart(repo, revision, None):
+        return _list_files(repo, revision)
+
+
+@_retrying
+def _list_files(repo: str, revision: str | None) -> tuple[str, list[Entry]]:
+    commit = str(HfApi().model_info(repo, revision=revision, timeout=_CONNECT_TIMEOUT_S).sha)
+    tree = HfApi().list_repo_tree(repo, revision=commit, recursive=True)
+    files = [item for item in tree if isinstance(item, RepoFile) and item.lfs]
+    return commit, [Entry(file.path, file.size, file.lfs.sha256) for file in files if file.lfs]
 
 
 def beginning(file: HubFile, num_bytes: int) -> bytes:
     """The first `num_bytes` of a file, or all of it, by one range request."""
-    url = hf_hub_url(file.repo, file.path, revision=file.revision)
-    with _told_apart(url, file.repo):
-        headers = {**_headers(url, url), "Range": f"bytes=0-{num_bytes - 1}"}
-        with http_stream_backoff("GET", url, headers=headers, timeout=CONNECT_TIMEOUT_S, max_retries=1) as response:
-            hf_raise_for_status(response)
-            data = b""
-            for block in response.iter_bytes():
-                data += block
-                if len(data) >= num_bytes:  # a server without ranges would send the whole file
-                    break
-            return data[:num_bytes]
+    with told_apart(file.repo, file.revision, file.path):
+        return _beginning(file, num_bytes)
+
+
+@_retrying
+def _beginning(file: HubFile, num_bytes: int) -> bytes:
+    with _get(file, f"bytes=0-{num_bytes - 1}") as response:
+        data = b""
+        for block in response.iter_bytes(_BLOCK):
+            data += block
+            if len(data) >= num_bytes:  # a server without ranges would send the whole file
+                break
+        return data[:num_bytes]
 
 
 def download(file: HubFile, partial: PartialFile) -> None:
     """Append the rest of `file`; raises FetchError if the hub cannot be reached or does not have it."""
-    disable_progress_bars()
-    set_verbosity(logging.ERROR)
-    url = hf_hub_url(file.repo, file.path, revision=file.revision)
-    with _told_apart(url, file.repo):
-        metadata = get_hf_file_metadata(url, timeout=CONNECT_TIMEOUT_S)
-        if metadata.size != file.size:
-            raise FetchError(
-                f"{url} is {metadata.size} bytes long, not {file.size} as it should be",
-                "is HF_ENDPOINT a true mirror?",
-            )
-        http_get(
-            metadata.location,
-            cast("BinaryIO", partial),
-            resume_size=partial.tell(),
-            headers=_headers(url, metadata.location),
-            expected_size=file.size,
+    with told_apart(file.repo, file.revision, file.path):
+        while partial.tell() < file.size:
+            _append(file, partial)
+
+
+@_retrying
+def _append(file: HubFile, partial: PartialFile) -> None:
+    """Append what one answer brings; one that breaks off after a while has brought something."""
+    begin = partial.tell()
+    try:
+        with _get(file, f"bytes={begin}-" if begin else None) as response:
+            if response.status_code != httpx2.codes.PARTIAL_CONTENT:  # no ranges here: from the beginning, then
+                partial.clear()
+            _check_length(file, response, partial.tell())
+            for block in response.iter_bytes(_BLOCK):
+                partial.write(block)
+            if partial.tell() == begin:
+                raise FetchError(f"{response.url} came without content", "is HF_ENDPOINT a true mirror?")
+    except httpx2.TransportError:
+        if partial.tell() <= begin:
+            raise
+    except HfHubHTTPError as error:
+        if not begin or error.response.status_code != httpx2.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise
+        partial.clear()
+
+
+def _check_length(file: HubFile, response: httpx2.Response, begin: int) -> None:
+    length = begin + int(response.headers.get("Content-Length", file.size - begin))
+    if length != file.size:
+        raise FetchError(
+            f"{response.url} is {length} bytes long, not {file.size} as it should be", "is HF_ENDPOINT a true mirror?"
         )
 
 
-@contextlib.contextmanager
-def _told_apart(url: str, repo: str) -> Iterator[None]:
-    """What can go wrong with the hub, as FetchError."""
-    try:
-        yield
-    except (GatedRepoError, RepositoryNotFoundError) as error:
-        raise FetchError(
-            f"{repo}: the hub refuses access ({error.response.status_code})",
-            "check the name; if it is right, accept its licence on the hub and set HF_TOKEN",
-        ) from error
-    except HfHubHTTPError as error:
-        raise FetchError(f"{url}: the hub answered {error.response.status_code}", "try again later") from error
-    except OfflineModeIsEnabled as error:
-        raise FetchError("the hub is not asked: HF_HUB_OFFLINE is set", "unset it to download") from error
-    # Whatever the HTTP library raises when it cannot connect, and the hub's library when it gives up; an OSError
-    # with a number is about writing, and FetchError is ours.
-    except Exception as error:
-        if isinstance(error, FetchError) or (isinstance(error, OSError) and error.errno is not None):
-            raise
-        raise FetchError(f"cannot reach {url}: {error}", "check the network, or HF_ENDPOINT") from error
-
-
-def _headers(url: str, location: str) -> dict[str, str]:
-    """The user's token, for the hub itself only: a redirection elsewhere carries its own permission."""
-    token = get_token()
-    if token is None or urlsplit(url).netloc != urlsplit(location).netloc:
-        return {}
-    return {"authorization": f"Bearer {token}"}
+@contextmanager
+def _get(file: HubFile, wanted: str | None) -> Iterator[httpx2.Response]:
+    """An answer to be read piece by piece; raises HfHubHTTPError for a refusal."""
+    url = hf_hub_url(file.repo, file.path, revision=file.revision)
+    headers = build_hf_headers() | {"Accept-Encoding": "identity"} | ({"Range": wanted} if wanted else {})
+    timeout = httpx2.Timeout(HF_HUB_DOWNLOAD_TIMEOUT, connect=_CONNECT_TIMEOUT_S)
+    # The session leaves the token out where a redirection leads away from the hub.
+    with get_session().stream("GET", url, headers=headers, timeout=timeout) as response:
+        hf_raise_for_status(response)
+        yield response

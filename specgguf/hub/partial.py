@@ -13,7 +13,7 @@ _BLOCK = 1 << 22
 class PartialFile(Closing):
     """A temporary file that is appended to and hashed as it grows; it resumes what an earlier run left.
 
-    It is file-like as far as downloaders need it. `on_progress` is told the size whenever it changes.
+    `on_progress` is told the size whenever it changes.
     """
 
     def __init__(self, path: Path, size: int, on_progress: Callable[[int], object]) -> None:
@@ -42,16 +42,11 @@ class PartialFile(Closing):
         self._on_progress(self.tell())
         return len(data)
 
-    def seek(self, position: int) -> int:
-        """Go back to the beginning, the only move a downloader makes: when a server cannot resume."""
-        if position != 0:
-            raise ValueError("a partial file is written from its beginning or at its end")
-        return self._file.seek(0)
-
-    def truncate(self) -> int:
-        """Drop everything: follows `seek(0)`."""
+    def clear(self) -> None:
+        """Drop everything: when a server cannot resume."""
         self._digest = hashlib.sha256()
-        return self._file.truncate(0)
+        self._file.truncate(0)
+        self._file.seek(0)
 
     @property
     def sha256(self) -> str:

@@ -1,37 +1,70 @@
-"""Local requantization."""
+"""Local requantization, in a process of its own: llama.cpp cannot be interrupted in it, and may abort."""
 
 import ctypes
 import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from llama_cpp import llama_cpp as lib
 
 from specgguf.errors import ModelError
-from specgguf.llama.interrupt import interruptible
-from specgguf.llama.library import num_physical_cores, take_errors
+from specgguf.llama import library
 
 _PREFIX = "LLAMA_FTYPE_MOSTLY_"
+_TENSOR = re.compile(r"\[ *(\d+)/ *(\d+)\]")
 
 
-def quantize(source: Path, destination: Path, quant: str) -> None:
+def known_quants() -> list[str]:
+    """The quantizations that llama.cpp can make, by name."""
+    return sorted(name.removeprefix(_PREFIX) for name in vars(lib) if name.startswith(_PREFIX))
+
+
+def quantize(source: Path, destination: Path, quant: str, on_progress: Callable[[int, int], object]) -> None:
     """Write `source` requantized to `quant` (Q2_K, Q4_0, ...) to `destination`.
 
-    Already quantized tensors are accepted: fit for a draft, whose weights change speed and never text.
-    Raises ModelError for an unknown quantization or if llama.cpp fails.
+    Already quantized tensors are accepted: fit for a draft, whose weights change speed and never text. `on_progress`
+    is told how many tensors of how many have been reached. Raises ModelError if llama.cpp fails.
     """
-    code = getattr(lib, _PREFIX + quant.upper(), None)
-    if code is None:
-        known = ", ".join(sorted(name.removeprefix(_PREFIX) for name in vars(lib) if name.startswith(_PREFIX)))
-        raise ModelError(f"unknown quantization {quant}", f"llama.cpp knows {known}")
-    params = lib.llama_model_quantize_default_params()
-    params.ftype = code
-    params.allow_requantize = True
-    params.nthread = num_physical_cores()
-    take_errors()
-    with interruptible():
-        failed = lib.llama_model_quantize(os.fsencode(source), os.fsencode(destination), ctypes.byref(params))
-    if failed:
+    command = [sys.executable, "-P", "-m", __name__, str(source), str(destination), quant]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            for line in child.stdout or ():
+                done, total = map(int, line.split())
+                on_progress(done, total)
+            reason = child.stderr.read().strip().rpartition("\n")[2] if child.stderr else ""
+        except BaseException:
+            child.kill()
+            destination.unlink(missing_ok=True)
+            raise
+    if child.returncode:
+        destination.unlink(missing_ok=True)
         raise ModelError(
-            f"llama.cpp could not quantize {source} to {quant}: {take_errors()}",
+            f"llama.cpp could not quantize {source} to {quant}: {reason or f'it ended with {child.returncode}'}",
             "is there room on the disk, and is the file whole?",
         )
+
+
+def _main(source: str, destination: str, quant: str) -> int:
+    """What the process does: a line on stdout for each tensor, the reason of a failure on stderr."""
+
+    def show(line: str) -> None:
+        if found := _TENSOR.match(line):
+            print(*found.groups(), flush=True)
+
+    library.log_to(show)
+    library.on_abort(lambda reason: print(reason, file=sys.stderr, flush=True))
+    params = lib.llama_model_quantize_default_params()
+    params.ftype = getattr(lib, _PREFIX + quant)
+    params.allow_requantize = True
+    params.nthread = library.num_physical_cores()
+    failed = lib.llama_model_quantize(os.fsencode(source), os.fsencode(destination), ctypes.byref(params))
+    if failed:
+        print(library.take_errors(), file=sys.stderr)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(_main(*sys.argv[1:]))

@@ -24,6 +24,15 @@ class Hub:
         self.hang_after: int | None = None
         """Fall silent after so many bytes."""
         self.ranges = True
+        self.first_statuses: list[int] = []
+        """Answer the first requests with these."""
+        self.code = ""
+        """The X-Error-Code of refusals, by which the hub's library tells them apart."""
+        self.tokens: list[str | None] = []
+        """The Authorization header of every request for a file."""
+        self.bytes_sent = 0
+        self.models: list[str] = []
+        """Names of repositories that the API lists."""
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -36,6 +45,7 @@ class Hub:
             def do_GET(self):
                 if not self.path.startswith("/api/"):
                     hub.requests.append(("GET", self.headers.get("Range")))
+                    hub.tokens.append(self.headers.get("Authorization"))
                 self.answer(body=True)
 
             def answer_api(self):
@@ -50,7 +60,10 @@ class Hub:
                     }
                     for path, content in hub.files.items()
                 ]
-                answer = entries if "/tree/" in self.path else {"id": REPO, "sha": REVISION, "siblings": []}
+                siblings = [{"rfilename": path} for path in hub.files]
+                answer = entries if "/tree/" in self.path else {"id": REPO, "sha": REVISION, "siblings": siblings}
+                if self.path.startswith("/api/models?"):
+                    answer = [{"id": name} for name in hub.models]
                 data = json.dumps(answer).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
@@ -59,13 +72,16 @@ class Hub:
                 self.wfile.write(data)
 
             def answer(self, body):
-                if self.path.startswith(f"/api/models/{REPO}") and not hub.status:
+                status = hub.first_statuses.pop(0) if hub.first_statuses else hub.status
+                known = self.path.startswith((f"/api/models/{REPO}", "/api/models?"))
+                if known and (not status or hub.code == "EntryNotFound"):
                     self.answer_api()
                     return
                 name = self.path.rpartition(f"/{REPO}/resolve/{REVISION}/")[2]
                 content = hub.files.get(name, hub.content)
-                if hub.status or not self.path.startswith(f"/{REPO}/resolve/{REVISION}/"):
-                    self.send_response(hub.status or 404)
+                if status or not self.path.startswith(f"/{REPO}/resolve/{REVISION}/"):
+                    self.send_response(status or 404)
+                    self.send_header("X-Error-Code", hub.code)
                     self.send_header("Content-Length", "0")
                     self.end_headers()
                     return
@@ -89,6 +105,7 @@ class Hub:
                 self.end_headers()
                 if body:
                     self.wfile.write(part[: hub.hang_after or hub.cut_after])
+                    hub.bytes_sent += len(part)
                     while hub.hang_after:
                         time.sleep(0.05)
                     self.close_connection = hub.cut_after is not None

@@ -7,7 +7,6 @@ import pytest
 
 from tests.cli.program import failure, specgguf
 from tests.hub.server import REPO
-from tests.hub.test_fetching import world  # noqa: F401 (a fixture)
 
 
 def report(*arguments, code=0, **variables):
@@ -43,7 +42,7 @@ def test_one_model_is_not_enough(toy_models):
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_a_pair_on_the_hub_is_judged_by_its_first_megabytes(world, toy_models, ranges):  # noqa: F811
+def test_a_pair_on_the_hub_is_judged_by_its_first_megabytes(world, toy_models, ranges):
     world.hub.ranges = ranges
     tail = os.urandom(30_000_000)
     world.hub.files = {
@@ -56,7 +55,7 @@ def test_a_pair_on_the_hub_is_judged_by_its_first_megabytes(world, toy_models, r
     assert not (world.folder / "store" / "files").exists()
 
 
-def test_what_is_no_model_on_the_hub(world):  # noqa: F811
+def test_what_is_no_model_on_the_hub(world):
     world.hub.files = {"toy-q4_0.gguf": b"<html>not found</html>" * 1000}
     message, _ = failure(specgguf("check", "-m", f"hf:{REPO}", "-d", f"hf:{REPO}", **world.variables))
     assert message.startswith(f"target model: {REPO}/toy-q4_0.gguf is not a usable GGUF file")

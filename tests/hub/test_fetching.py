@@ -2,118 +2,17 @@
 
 import hashlib
 import json
-import os
 import shutil
 import signal
 import subprocess
 import time
-import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.cli.program import EXECUTABLE, environment, failure, specgguf, started
-from tests.hub.server import REPO, REVISION, Hub
-
-NAME = "toy-q4_0.gguf"
-PARTS = 3
-NO_HUB = "http://127.0.0.1:9"  # the discard port: nothing listens
-
-
-class World:
-    """A user's home with a catalogue of one model, a hub that has it, and packages that carry it in parts."""
-
-    def __init__(self, folder: Path, content: bytes):
-        self.folder = folder
-        self.content = content
-        self.sha256 = hashlib.sha256(content).hexdigest()
-        self.hub = Hub(content)
-        self.part_size = len(content) // PARTS + 1
-        self.variables = {
-            "HOME": folder,
-            "XDG_CONFIG_HOME": folder / "config",
-            "SPECGGUF_HOME": folder / "store",
-            "HF_HOME": folder / "hf",
-            "HF_ENDPOINT": self.hub.url,
-            "PIP_NO_INDEX": "1",
-            "PIP_FIND_LINKS": folder / "wheels",
-            "PIP_CONFIG_FILE": "/dev/null",
-        }
-        self.catalogue()
-
-    def catalogue(self, **changes):
-        """(Re)write models.toml; `mirror` is whether the model has one."""
-        entry = {"size": len(self.content), "sha256": self.sha256, "path": NAME, "mirror": True, **changes}
-        lines = [
-            "[models.toy.Q4_0]",
-            f"repo = '{REPO}'",
-            f"revision = '{REVISION}'",
-            f"path = '{entry['path']}'",
-            f"size = {entry['size']}",
-            f"sha256 = '{entry['sha256']}'",
-        ]
-        if entry["mirror"]:
-            lines += [
-                "[[models.toy.Q4_0.mirrors]]",
-                "type = 'wheel'",
-                "package = 'toy-part{n}'",
-                "version = '1.0'",
-                "member = 'toy_part{n}/data/part{n:02}.bin'",
-                f"part_size = {self.part_size}",
-            ]
-        lines += ["[models.toy.Q8_0]", "derived_from = 'Q4_0'"]
-        own = self.folder / "config" / "specgguf" / "models.toml"
-        own.parent.mkdir(parents=True, exist_ok=True)
-        own.write_text("\n".join(lines))
-
-    def wheels(self, content=None):
-        """Packages that carry `content` in parts."""
-        content = content or self.content
-        (self.folder / "wheels").mkdir(exist_ok=True)
-        for n in range(1, PARTS + 1):
-            with zipfile.ZipFile(self.folder / "wheels" / f"toy_part{n}-1.0-py3-none-any.whl", "w") as wheel:
-                info = f"toy_part{n}-1.0.dist-info"
-                part = content[(n - 1) * self.part_size : n * self.part_size]
-                wheel.writestr(f"toy_part{n}/data/part{n:02}.bin", part)
-                wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: toy-part{n}\nVersion: 1.0\n")
-                wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-                wheel.writestr(f"{info}/RECORD", "")
-
-    def run(self, *arguments, model="toy:Q4_0", **variables):
-        return specgguf(
-            "run", "-m", model, "--speculate", "off", "-n", 2, *arguments, "hi", **{**self.variables, **variables}
-        )
-
-    @property
-    def path(self):
-        return self.folder / "store" / "files" / self.sha256 / NAME
-
-    @property
-    def partial(self):
-        return self.folder / "store" / "files" / f"{self.sha256}.partial"
-
-    def gets(self):
-        return [wanted for method, wanted in self.hub.requests if method == "GET"]
-
-    def check_fetched(self, result):
-        assert (result.returncode, result.stderr) == (0, b"")
-        assert self.path.read_bytes() == self.content
-        assert not self.partial.exists()
-
-
-@pytest.fixture
-def world(tmp_path, toy_models):
-    world = World(tmp_path, toy_models["target"].read_bytes())
-    yield world
-    world.hub.close()
-
-
-@pytest.fixture
-def big_world(tmp_path, toy_models):
-    """With a file of several of the 10 MB pieces in which the hub's library hands on what it gets."""
-    world = World(tmp_path, toy_models["target"].read_bytes() + os.urandom(45_000_000))
-    yield world
-    world.hub.close()
+from tests.cli.program import EXECUTABLE, environment, failure, started
+from tests.hub.server import REPO, REVISION
+from tests.hub.world import NAME, NO_HUB
 
 
 def test_from_the_hub_and_then_from_the_disk(world):
@@ -129,10 +28,9 @@ def test_what_another_program_put_into_the_hubs_cache_is_used(world):
     snapshot = world.folder / "hf" / "hub" / "models--toy--toy-GGUF" / "snapshots" / REVISION
     snapshot.mkdir(parents=True)
     (snapshot / NAME).write_bytes(world.content)
-    result = world.run("--json")
-    assert json.loads(result.stdout)["target"]["path"] == str(snapshot / NAME)
+    world.check_fetched(world.run())
     assert world.hub.requests == []
-    assert not world.path.exists()
+    assert world.path.resolve() == snapshot / NAME
 
 
 def test_a_damaged_file_in_the_hubs_cache_is_not(world):
@@ -301,9 +199,21 @@ def test_no_space_while_writing(world):
 
 
 def test_a_store_that_cannot_be_written(world):
-    message, hint = failure(world.run(SPECGGUF_HOME="/proc/specgguf"))
+    message, hint = failure(world.run(SPECGGUF_HOME="/proc/specgguf", HF_HOME="/proc/hf"))
     assert "cannot use the store: /proc/specgguf" in message
     assert "SPECGGUF_HOME" in hint
+
+
+def test_a_hub_cache_that_cannot_be_written(world):
+    world.check_fetched(world.run(HF_HOME="/proc/hf"))
+    assert not world.path.is_symlink()
+
+
+def test_a_store_that_cannot_be_written_beside_a_hub_cache_that_can(world):
+    for _ in range(2):
+        result = world.run(SPECGGUF_HOME="/proc/specgguf")
+        assert (result.returncode, result.stderr) == (0, b"")
+    assert world.gets() == [None]
 
 
 def test_a_local_file_needs_no_store(world, toy_models):

@@ -4,21 +4,21 @@ import json
 
 from tests.cli.program import failure, specgguf
 from tests.hub.server import REPO
-from tests.hub.test_fetching import NAME, NO_HUB, world  # noqa: F401 (a fixture)
+from tests.hub.world import NAME, NO_HUB
 
 
-def add_pair(world):  # noqa: F811
+def add_pair(world):
     own = world.folder / "config" / "specgguf" / "models.toml"
     own.write_text(own.read_text() + "\n[pairs.toys]\ntarget = 'toy:Q4_0'\ndraft = 'toy:Q8_0'\npurpose = 'playing'\n")
 
 
-def row(world):  # noqa: F811
+def row(world):
     result = specgguf("pairs", "--json", **world.variables)
     assert (result.returncode, result.stderr) == (0, b"")
     return next(entry for entry in json.loads(result.stdout) if entry["name"] == "toys")
 
 
-def test_a_pair_is_fetched_and_shown_as_here(world):  # noqa: F811
+def test_a_pair_is_fetched_and_shown_as_here(world):
     add_pair(world)
     assert row(world)["target"] == {"reference": "toy:Q4_0", "size": len(world.content), "path": None}
     plan = specgguf("pull", "--dry-run", "toys", **world.variables)
@@ -37,12 +37,12 @@ def test_a_pair_is_fetched_and_shown_as_here(world):  # noqa: F811
     assert any(line.split()[0] == "toys" and "on disk" in line and "playing" in line for line in listed.splitlines())
 
 
-def test_a_reference_to_the_hub_can_be_pulled(world):  # noqa: F811
+def test_a_reference_to_the_hub_can_be_pulled(world):
     world.hub.files = {NAME: world.content}
     result = specgguf("pull", f"hf:{REPO}", **world.variables)
     assert result.stdout.decode() == f"{world.path}\n"
 
 
-def test_what_cannot_be_pulled(world):  # noqa: F811
+def test_what_cannot_be_pulled(world):
     assert "nonsense" in failure(specgguf("pull", "nonsense", **world.variables))[0]
     failure(specgguf("pull", **world.variables), code=2)

@@ -8,11 +8,11 @@ import pytest
 from specgguf.core import gguf
 from tests.cli.program import failure, specgguf
 from tests.hub.server import REPO, REVISION
-from tests.hub.test_fetching import NO_HUB, world  # noqa: F401 (a fixture)
+from tests.hub.world import NO_HUB
 
 
 @pytest.fixture
-def repository(world, toy_models):  # noqa: F811
+def repository(world, toy_models):
     target, draft = toy_models["target"].read_bytes(), toy_models["draft"].read_bytes()
     world.hub.files = {
         "README.md": b"not a model",
@@ -23,7 +23,7 @@ def repository(world, toy_models):  # noqa: F811
     return world
 
 
-def used(world, reference, **variables):  # noqa: F811
+def used(world, reference, **variables):
     result = world.run("--json", model=reference, **variables)
     assert (result.returncode, result.stderr) == (0, b"")
     return json.loads(result.stdout)["target"]
@@ -45,7 +45,7 @@ def test_a_reference_is_pinned_and_then_needs_no_network(repository):
 
 def test_an_unknown_quantization_lists_what_there_is(repository):
     message, hint = failure(repository.run(model=f"hf:{REPO}:Q5_K_M"))
-    assert "no Q5_K_M; there is Q4_K_M, Q8_0" in message
+    assert "no Q5_K_M; there is Q4_K_M (0.0 GB), Q8_0 (0.0 GB)" in message
     assert REPO in hint
 
 

@@ -1,0 +1,39 @@
+"""`specgguf quantize`: make another quantization of a model on this machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specgguf.cli import options, output
+from specgguf.cli.opening import open_resolver, open_store
+from specgguf.errors import UsageError
+
+
+def quantize(
+    reference: Annotated[str, typer.Argument(metavar="REF", help="A GGUF file, MODEL[:QUANT], hf:owner/repo[:QUANT].")],
+    quant: Annotated[str, typer.Argument(metavar="TYPE", help="The quantization to make: Q4_0, Q8_0, ...")],
+    offline: options.Offline = False,
+) -> None:
+    """Requantize a model, fetching it first if need be, and print where the new file lies.
+
+    From then on MODEL:TYPE means that file, where nobody publishes one.
+    """
+    from specgguf.header import Header
+    from specgguf.llama.quantize import known_quants
+    from specgguf.modelfile import DerivedFile
+
+    if quant.upper() not in known_quants():
+        raise UsageError(f"unknown quantization: {quant}", f"llama.cpp makes {', '.join(known_quants())}")
+    store = open_store(offline)
+    source = open_resolver(store).resolve(reference)
+    if isinstance(source, DerivedFile):
+        raise UsageError(f"{reference} was itself made here", f"make {quant} from {source.source.name}")
+    (original,) = store.provide([source])
+    if not Header.of_file(original, "source").is_full_precision:
+        output.note(
+            "made from quantized weights: as good as any for a draft, which changes the speed alone; a target's "
+            "answers get worse with it, and no larger type brings their quality back"
+        )
+    derived = DerivedFile(original if isinstance(source, Path) else source, quant.upper())
+    output.write("".join(f"{path}\n" for path in store.provide([derived])))
