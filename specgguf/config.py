@@ -84,8 +84,13 @@ class Catalogue:
         return [quant for name, _, quant in named if name == model and quant]
 
 
-def load_catalogue() -> Catalogue:
-    """The catalogue shipped with the program, with the user's own models.toml, if any, laid over it.
+def own_path() -> Path:
+    """Where the user's own models.toml is, if there is one."""
+    return platformdirs.user_config_path("specgguf") / "models.toml"
+
+
+def load_catalogue(own: Path | None) -> Catalogue:
+    """The catalogue shipped with the program, with the file `own`, if it exists, laid over it.
 
     Raises ConfigError that names line and key of a mistake.
     """
@@ -93,8 +98,7 @@ def load_catalogue() -> Catalogue:
     pairs: dict[str, Pair] = {}
     models: dict[str, dict[str, ModelFile]] = {}
     shipped = next(path for path in _SHIPPED if path.exists())
-    own = platformdirs.user_config_path("specgguf") / "models.toml"
-    for source in [_Source(shipped), *([_Source(own)] if own.is_file() else [])]:
+    for source in [_Source(shipped), *([_Source(own)] if own and own.is_file() else [])]:
         top = source.table((), source.root, _TOP_KEYS)
         default = source.get(("default",), {"default": default, **top}, str)
         for name, files in source.table(("models",), top.get("models", {})).items():

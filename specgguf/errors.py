@@ -5,6 +5,7 @@
     +-- ConfigError                  models.toml: a mistake in the file, or an unknown name
     +-- UnknownQuantError            a model has no file of the quantization that was named
     +-- FetchError                   a file could not be brought here, or is not what it should be
+    |   +-- UnreachableError         nobody could be asked for it: no network, or not allowed
     +-- ModelError                   a file is no usable model
     +-- ParityError                  the draft's tokenizer is not the target's
     +-- ContextError                 the text does not fit, or llama.cpp refused to decode
@@ -43,6 +44,10 @@ class UnknownQuantError(SpecggufError):
 
 class FetchError(SpecggufError):
     """A file could not be brought here, or is not what it should be."""
+
+
+class UnreachableError(FetchError):
+    """Nobody could be asked for a file: there is no network, or it may not be used."""
 
 
 class ModelError(SpecggufError):

@@ -62,10 +62,10 @@ def open_store(offline: bool = False) -> "Store":
 
 def open_resolver(store: "Store") -> "Resolver":
     """What gives references their meaning: the catalogue, and what is pinned in the store."""
-    from specgguf.config import load_catalogue
+    from specgguf.config import load_catalogue, own_path
     from specgguf.hub.resolve import Resolver
 
-    return Resolver(load_catalogue(), store, _can_make)
+    return Resolver(load_catalogue(own_path()), store, _can_make)
 
 
 def open_engine(

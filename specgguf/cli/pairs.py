@@ -84,11 +84,14 @@ def _show_drafts(resolver: "Resolver", store: "Store", reference: str, json: boo
         output.write_json([_judged(candidate) for candidate in found])
         return
     width = max(len(candidate.reference) for candidate in found)
+    problems: set[str] = set()
     for candidate in found:
         verdict = candidate.report.verdict if candidate.report else "not judged"
         here = "on disk" if candidate.path else ""
         line = f"{candidate.reference:{width}}  {candidate.size / 1e9:4.1f} GB  {here:7s}  {verdict:12s}  "
-        output.write(f"{line}{candidate.problem}".rstrip() + "\n")
+        problem = "as above" if candidate.problem and candidate.problem in problems else candidate.problem
+        problems.add(candidate.problem)
+        output.write(f"{line}{problem}".rstrip() + "\n")
 
 
 def _judged(candidate: "Candidate") -> dict[str, Any]:

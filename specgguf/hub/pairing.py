@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specgguf.config import Catalogue
 from specgguf.core.parity import Parity, ParityReport, compare
-from specgguf.errors import SpecggufError
+from specgguf.errors import SpecggufError, UnreachableError
 from specgguf.header import Header
 from specgguf.hub.headers import read_header
 from specgguf.hub.store import Store, size_of
@@ -51,7 +51,7 @@ def candidates(target: Header, catalogue: Catalogue, store: Store, on_disk_only:
         try:
             header, _ = read_header(path or file, "draft", store)
         except SpecggufError as error:
-            if path is None:
+            if isinstance(error, UnreachableError):
                 unreachable = error.message
             yield Candidate(reference, path, size, None, error.message)
         else:

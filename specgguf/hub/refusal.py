@@ -16,7 +16,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from specgguf.errors import FetchError
+from specgguf.errors import FetchError, UnreachableError
 
 _TIMEOUT_S = 4.0
 _MOST_NAMES = 200
@@ -29,7 +29,7 @@ def told_apart(repo: str, revision: str | None, path: str | None) -> Iterator[No
     try:
         yield
     except OfflineModeIsEnabled as error:
-        raise FetchError(
+        raise UnreachableError(
             f"{url} is not asked for: working offline", "leave out --offline, or unset HF_HUB_OFFLINE"
         ) from error
     except HfHubHTTPError as error:
@@ -39,7 +39,7 @@ def told_apart(repo: str, revision: str | None, path: str | None) -> Iterator[No
     except Exception as error:
         if isinstance(error, FetchError) or (isinstance(error, OSError) and error.errno is not None):
             raise
-        raise FetchError(f"cannot reach {url}: {error}", "check the network, or HF_ENDPOINT") from error
+        raise UnreachableError(f"cannot reach {url}: {error}", "check the network, or HF_ENDPOINT") from error
 
 
 def _refused(error: HfHubHTTPError, url: str, repo: str, revision: str | None, path: str | None) -> FetchError:

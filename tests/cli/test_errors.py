@@ -234,12 +234,12 @@ def test_the_users_catalogue_extends_models_of_the_shipped_one(tmp_path, monkeyp
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (tmp_path / "specgguf").mkdir()
     (tmp_path / "specgguf" / "models.toml").write_text("[models.smollm2-135m.Q8_0]\nderived_from = 'Q4_1'\n")
-    catalogue = load_catalogue()
+    catalogue = load_catalogue(None)
     assert catalogue.file("smollm2-135m:Q8_0").source == catalogue.file("smollm2-135m:Q4_1")
 
 
 def test_the_catalogue_shipped_is_sound():
-    catalogue = load_catalogue()
+    catalogue = load_catalogue(None)
     assert catalogue.default in catalogue.pairs
     for pair in catalogue.pairs.values():
         catalogue.file(pair.target)

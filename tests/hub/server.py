@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+import mmap
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+BLOCK = 1 << 16
 REPO, REVISION = "toy/toy-GGUF", "0" * 40
 
 
@@ -16,6 +18,8 @@ class Hub:
         self.content = content
         self.files: dict[str, bytes] = {}
         """Files that the API lists, by path; any other path has `content`."""
+        self.elsewhere: dict[str, bytes | mmap.mmap] = {}
+        """Content by the path of a URL, for other repositories than the toy one."""
         self.requests: list[tuple[str, str | None]] = []
         self.status: int | None = None
         """Answer everything with this status."""
@@ -78,8 +82,9 @@ class Hub:
                     self.answer_api()
                     return
                 name = self.path.rpartition(f"/{REPO}/resolve/{REVISION}/")[2]
-                content = hub.files.get(name, hub.content)
-                if status or not self.path.startswith(f"/{REPO}/resolve/{REVISION}/"):
+                content = hub.elsewhere.get(self.path) or hub.files.get(name, hub.content)
+                here = self.path.startswith(f"/{REPO}/resolve/{REVISION}/") or self.path in hub.elsewhere
+                if status or not here:
                     self.send_response(status or 404)
                     self.send_header("X-Error-Code", hub.code)
                     self.send_header("Content-Length", "0")
@@ -95,17 +100,18 @@ class Hub:
                     self.send_header("Content-Length", "0")
                     self.end_headers()
                     return
-                part = content[start:stop]
+                part = memoryview(content)[start:stop]
                 self.send_response(206 if start or stop else 200)
                 if start or stop:
                     self.send_header("Content-Range", f"bytes {start}-{start + len(part) - 1}/{len(content)}")
-                self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
                 self.send_header("X-Repo-Commit", REVISION)
                 self.send_header("Content-Length", str(len(part)))
                 self.end_headers()
                 if body:
-                    self.wfile.write(part[: hub.hang_after or hub.cut_after])
-                    hub.bytes_sent += len(part)
+                    sent = part[: hub.hang_after or hub.cut_after]
+                    for at in range(0, len(sent), BLOCK):
+                        self.wfile.write(sent[at : at + BLOCK])
+                        hub.bytes_sent += BLOCK
                     while hub.hang_after:
                         time.sleep(0.05)
                     self.close_connection = hub.cut_after is not None

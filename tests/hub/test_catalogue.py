@@ -1,10 +1,16 @@
 """models.toml: what is in the shipped one, and how mistakes in a user's own are named."""
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from specgguf.config import load_catalogue
 from specgguf.modelfile import DerivedFile, SplitFile
-from tests.cli.program import failure, specgguf
+from tests.cli.program import environment, failure, specgguf
+from tests.hub.world import NAME
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 GOOD = """\
 default = "mine"
@@ -42,17 +48,16 @@ sha256 = "1111111111111111111111111111111111111111111111111111111111111111"
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
+def own(tmp_path):
     path = tmp_path / "specgguf" / "models.toml"
     path.parent.mkdir()
     path.write_text(GOOD)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     return path
 
 
 def test_a_catalogue_of_ones_own_adds_to_the_shipped_one(own):
     shipped = "qwen2.5-coder-1.5b"
-    catalogue = load_catalogue()
+    catalogue = load_catalogue(own)
     assert (catalogue.default, catalogue.pair(None).draft_max) == ("mine", 3)
     assert catalogue.pair(shipped).draft_max is None
     assert isinstance(catalogue.file("toy:q8_0"), DerivedFile)
@@ -60,12 +65,12 @@ def test_a_catalogue_of_ones_own_adds_to_the_shipped_one(own):
     assert isinstance(big, SplitFile)
     assert [part.size for part in big.parts] == [5, 6]
     own.write_text(f'[pairs."{shipped}"]\ntarget = "qwen2.5-coder-3b"\ndraft = "qwen2.5-coder-0.5b"\n')
-    overridden = load_catalogue()
+    overridden = load_catalogue(own)
     assert overridden.file(overridden.pair(shipped).target).repo == "Qwen/Qwen2.5-Coder-3B-Instruct-GGUF"
 
 
 def test_the_shipped_catalogue():
-    catalogue = load_catalogue()
+    catalogue = load_catalogue(None)
     assert len(catalogue.pairs) >= 14
     for pair in catalogue.pairs.values():
         target, draft = (catalogue.file(reference).hub_files for reference in (pair.target, pair.draft))
@@ -116,3 +121,32 @@ def test_what_is_no_toml_is_named_by_its_line(own, content):
     message, _ = failure(specgguf("pairs", XDG_CONFIG_HOME=own.parent.parent))
     assert str(own) in message
     assert "line" in message
+
+
+def refreshed(world):
+    result = subprocess.run(
+        [SCRIPTS / "refresh-catalogue", "toy"],
+        capture_output=True,
+        text=True,
+        env=environment(**world.variables),
+        check=False,
+    )
+    assert result.stderr == ""
+    return result.returncode, result.stdout.splitlines()
+
+
+def test_the_catalogue_is_compared_with_the_hub(world):
+    world.hub.files = {NAME: world.content}
+    code, lines = refreshed(world)
+    assert code == 0
+    assert [line.partition(": ")[2] for line in lines] == ["as it should be"] * 2
+    world.hub.files = {NAME: world.content + b"x"}
+    code, lines = refreshed(world)
+    assert code == 1
+    assert f"size is {len(world.content)}, the hub says {len(world.content) + 1}; sha256 is {world.sha256}" in lines[0]
+    world.hub.files = {}
+    assert "has no such file" in refreshed(world)[1][0]
+    world.hub.status = 404
+    code, lines = refreshed(world)
+    assert code == 1
+    assert "no such repository" in lines[0]

@@ -1,6 +1,5 @@
 """A hub that is overloaded, gated, or asked for what it does not have; and one that must not be asked."""
 
-
 import pytest
 
 from tests.cli.program import failure, specgguf
