@@ -6,7 +6,6 @@ import subprocess
 
 import pytest
 
-from specgguf.config import load_catalogue
 from tests.cli.program import EXECUTABLE, environment, failure, specgguf
 
 
@@ -207,40 +206,3 @@ def test_stdout_that_cannot_be_written(toy_models):
     assert result.returncode == 1
     assert result.stderr.decode().startswith("error: cannot write the answer: No space left")
     assert b"Traceback" not in result.stderr
-
-
-def test_a_damaged_catalogue_of_the_user(tmp_path):
-    own = tmp_path / "specgguf" / "models.toml"
-    own.parent.mkdir()
-    for content, named in [
-        ("pairs = 3", "pairs"),
-        ("[models]\nx = 1", "models.x"),
-        ("[models.x.Q4_0]\nrepo = 'a/b'", "models.x.Q4_0"),
-        ("[models.x.Q4_0]\nderived_from = 'Q8_0'", "models.x.Q4_0"),
-        ("[pairs.x]\ntarget = 'y'", "pairs.x"),
-        (
-            f"[models.x.Q4_0]\nrepo='a/b'\nrevision='1'\npath='p'\nsize=1\nmirrors=3\nsha256='{'0' * 64}'",
-            "mirrors",
-        ),
-        ("a = [", str(own)),
-    ]:
-        own.write_text(content)
-        message, _ = failure(specgguf("run", "hi", XDG_CONFIG_HOME=tmp_path))
-        assert named in message
-        assert str(own) in message
-
-
-def test_the_users_catalogue_extends_models_of_the_shipped_one(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    (tmp_path / "specgguf").mkdir()
-    (tmp_path / "specgguf" / "models.toml").write_text("[models.smollm2-135m.Q8_0]\nderived_from = 'Q4_1'\n")
-    catalogue = load_catalogue(None)
-    assert catalogue.file("smollm2-135m:Q8_0").source == catalogue.file("smollm2-135m:Q4_1")
-
-
-def test_the_catalogue_shipped_is_sound():
-    catalogue = load_catalogue(None)
-    assert catalogue.default in catalogue.pairs
-    for pair in catalogue.pairs.values():
-        catalogue.file(pair.target)
-        catalogue.file(pair.draft)

@@ -69,6 +69,12 @@ def test_a_catalogue_of_ones_own_adds_to_the_shipped_one(own):
     assert overridden.file(overridden.pair(shipped).target).repo == "Qwen/Qwen2.5-Coder-3B-Instruct-GGUF"
 
 
+def test_models_of_the_shipped_catalogue_can_be_extended(own):
+    own.write_text("[models.smollm2-135m.Q8_0]\nderived_from = 'Q4_1'\n")
+    catalogue = load_catalogue(own)
+    assert catalogue.file("smollm2-135m:Q8_0").source == catalogue.file("smollm2-135m:Q4_1")
+
+
 def test_the_shipped_catalogue():
     catalogue = load_catalogue(None)
     assert len(catalogue.pairs) >= 14

@@ -112,17 +112,19 @@ def test_closing_twice_is_harmless(toy_models):
 
 def test_quantize(toy_models, tmp_path):
     small = tmp_path / "small.gguf"
-    quantize(toy_models["target"], small, "q8_0")
+    progress = []
+    quantize(toy_models["target"], small, "Q8_0", lambda done, total: progress.append((done, total)))
     assert small.stat().st_size < 0.6 * toy_models["target"].stat().st_size
+    assert [done for done, _ in progress] == list(range(1, progress[0][1] + 1))
     one, two = (Header.of_file(path, "target").tokenizer for path in (toy_models["target"], small))
     same = parity.compare(one, two)
     assert same.verdict is parity.Parity.IDENTICAL
 
 
-def test_an_unknown_quantization_lists_the_known_ones(toy_models, tmp_path):
-    with pytest.raises(ModelError, match="unknown quantization Q9") as caught:
-        quantize(toy_models["target"], tmp_path / "x.gguf", "Q9")
-    assert "Q4_K_M" in caught.value.hint
+def test_quantizing_what_is_no_model(tmp_path):
+    (tmp_path / "junk.gguf").write_bytes(b"junk" * 100)
+    with pytest.raises(ModelError, match="invalid magic"):
+        quantize(tmp_path / "junk.gguf", tmp_path / "x.gguf", "Q8_0", print)
     assert not (tmp_path / "x.gguf").exists()
 
 
