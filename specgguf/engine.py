@@ -1,7 +1,7 @@
 """Composition root: opens a target and its draft, and generates with them."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +15,13 @@ from specgguf.core.sampling import Sampler
 from specgguf.core.stats import Stats
 from specgguf.core.stream import TextStream
 from specgguf.errors import ContextError, ParityError, UsageError
+from specgguf.exact import Arithmetic, Prover, candidates
 from specgguf.header import Header
 from specgguf.llama import library
 from specgguf.llama.context import ContextSettings, LlamaContext, check_cache_type
 from specgguf.llama.model import ALL_LAYERS, Model
 from specgguf.llama.templates import Message, render
+from specgguf.profiles import Profiles
 
 _LEAST_CTX = 4096
 _ROOM = 2048
@@ -36,10 +38,12 @@ class EngineSettings:
     draft_n_gpu_layers: int | None = None
     n_threads: int | None = None
     n_ctx: int | None = None
-    cache_type_k: str = "f16"
-    cache_type_v: str = "f16"
+    cache_type_k: str | None = None
+    cache_type_v: str | None = None
     num_draft: int = 4
     """Draft tokens per round at most."""
+    exact: bool = False
+    """Whether batches keep to widths that give equal bits."""
 
 
 @dataclass(slots=True)
@@ -119,24 +123,41 @@ class Generation:
 class Engine(Closing):
     """A target, perhaps with a draft, ready to generate. Close it, or use it in a `with` statement."""
 
-    def __init__(self, target: Path, draft: Path | None, settings: EngineSettings) -> None:
+    def __init__(
+        self,
+        target: Path,
+        draft: Path | None,
+        settings: EngineSettings,
+        profiles: Profiles,
+        on_progress: Callable[[str, int, int], object],
+    ) -> None:
         """Judge the files, compare tokenizers, then load the weights.
 
-        Raises ModelError for an unusable file, ParityError for a draft with another tokenizer, UsageError for GPU
-        layers without a GPU.
+        In exact mode the batch widths are compared first, unless `profiles` remembers them; that takes a minute,
+        and `on_progress` is told what is done. Raises ModelError for an unusable file, ParityError for a draft with
+        another tokenizer, UsageError for GPU layers without a GPU or where there are no exact widths.
         """
         self.settings = settings
         self.notices: list[str] = []
         """What the user should be told, a line each."""
-        check_cache_type("--cache-type-k", settings.cache_type_k)
-        check_cache_type("--cache-type-v", settings.cache_type_v)
+        self._arithmetics = candidates(settings.cache_type_k, settings.cache_type_v)
+        check_cache_type("--cache-type-k", self._arithmetics[0].cache_type_k)
+        check_cache_type("--cache-type-v", self._arithmetics[0].cache_type_v)
         layers = _layers("--gpu-layers", settings.n_gpu_layers)
         draft_layers = _layers("--draft-gpu-layers", settings.draft_n_gpu_layers)
         self.target_header = Header.of_file(target, "target")
         self.draft_header = Header.of_file(draft, "draft") if draft else None
         self.parity = _check_parity(self.target_header, self.draft_header)
+        self._n_threads = settings.n_threads or library.num_physical_cores()
+        prover = Prover(self.target_header, layers, self._n_threads, profiles, on_progress)
+        self.exact_choice = prover.choose(self._arithmetics) if settings.exact else None
+        """The widths and settings of exact mode."""
+        self._arithmetic = self.exact_choice.arithmetic if self.exact_choice else self._arithmetics[0]
+        self._widths = self.exact_choice.widths if self.exact_choice else ()
+        self.is_exact = settings.exact or self._is_exact_anyway(prover)
+        """Whether drafting is known not to change a bit."""
         with ExitStack() as resources:
-            self._target = resources.enter_context(Model(self.target_header, layers))
+            self._target = resources.enter_context(Model(self.target_header, layers, self._arithmetic.repack))
             self._draft: Model | None = None
             if self.draft_header:
                 self._draft = resources.enter_context(Model(self.draft_header, draft_layers))
@@ -145,6 +166,16 @@ class Engine(Closing):
         self._drop_draft_without_rollback()
         self.prefill_s = 0.0
         """Seconds the last prefill of the target took."""
+
+    def _is_exact_anyway(self, prover: Prover) -> bool:
+        """Whether all widths that may occur are of one class, as far as is remembered."""
+        known = prover.known(self._arithmetic)
+        allowed = set(range(1, self.settings.num_draft + 2))
+        return known is not None and any(allowed <= set(widths) for widths in known.classes)
+
+    def _width(self, num_rows: int) -> int:
+        """How wide a batch of the target is made."""
+        return min((width for width in self._widths if width >= num_rows), default=num_rows)
 
     def _drop_draft_without_rollback(self) -> None:
         for model in (self._target, self._draft):
@@ -218,7 +249,8 @@ class Engine(Closing):
         begin = time.perf_counter()
         target.sync(prompt[:-1])
         self.prefill_s = time.perf_counter() - begin
-        yield from speculate(target, self._drafter(sampler), controller, sampler, prompt, self.eog, max_tokens)
+        drafter = self._drafter(sampler)
+        yield from speculate(target, drafter, controller, sampler, prompt, self.eog, max_tokens, self._width)
 
     def _drafter(self, sampler: Sampler) -> Drafter:
         if self.parity is None or len(self._contexts) < 2:
@@ -239,21 +271,23 @@ class Engine(Closing):
         return min(self._target.n_ctx_train, max(_LEAST_CTX, wanted))
 
     def _open_contexts(self, n_ctx: int) -> None:
-        self._contexts.append(self._open_context(self._target, n_ctx, self.settings.num_draft + 1))
+        max_rows = max(self._widths, default=self.settings.num_draft + 1)
+        self._contexts.append(self._open_context(self._target, n_ctx, max_rows, self._arithmetic))
         if self._draft:
             try:
-                context = self._open_context(self._draft, min(n_ctx, self._draft.n_ctx_train), max_rows=1)
+                n_ctx = min(n_ctx, self._draft.n_ctx_train)
+                context = self._open_context(self._draft, n_ctx, 1, self._arithmetics[0])
             except ContextError as error:
                 self._drop_draft(error.message)
             else:
                 self._contexts.append(context)
 
-    def _open_context(self, model: Model, n_ctx: int, max_rows: int) -> LlamaContext:
+    def _open_context(self, model: Model, n_ctx: int, max_rows: int, arithmetic: Arithmetic) -> LlamaContext:
         settings = ContextSettings(
             n_ctx=n_ctx,
-            n_threads=self.settings.n_threads or library.num_physical_cores(),
-            cache_type_k=self.settings.cache_type_k,
-            cache_type_v=self.settings.cache_type_v,
+            n_threads=self._n_threads,
+            cache_type_k=arithmetic.cache_type_k,
+            cache_type_v=arithmetic.cache_type_v,
             max_rows=max_rows,
         )
         return self._resources.enter_context(LlamaContext(model, settings))
@@ -263,6 +297,8 @@ class Engine(Closing):
         lines = [f"llama.cpp {library.version()}, GPU {'available' if library.gpu_available() else 'not available'}"]
         if self.parity:
             lines.append(f"tokenizers {self.parity.verdict}: {'; '.join(self.parity.reasons) or 'no difference'}")
+        if self.exact_choice:
+            lines.append(f"exact: {self.exact_choice}")
         lines += [f"{context.role} {context.settings}" for context in self._contexts]
         return lines
 

@@ -74,6 +74,7 @@ def open_engine(
     """Find or fetch the models that the options name, and load them."""
     from specgguf.engine import Engine
     from specgguf.llama.library import on_abort
+    from specgguf.profiles import Profiles
 
     on_abort(lambda reason: output.error(f"llama.cpp gave up: {reason}", "is one of the model files damaged?"))
     resolver = open_resolver(store)
@@ -85,7 +86,9 @@ def open_engine(
     if draft_path is None and speculate is not Speculate.OFF:
         draft_path, notice = _find_draft(target_path, resolver.catalogue, store)
     num_draft = draft_max or (pair and pair.draft_max) or _DRAFT_MAX
-    engine = Engine(target_path, draft_path, replace(settings, num_draft=num_draft))
+    profiles = Profiles(store.root / "profiles", store.digests.of)
+    engine = Engine(target_path, draft_path, replace(settings, num_draft=num_draft), profiles, store.progress.show)
+    store.progress.close()
     if notice:
         engine.notices.append(notice)
     return engine

@@ -126,10 +126,15 @@ Ctx = Annotated[
     typer.Option("--ctx", "-c", min=1, metavar="N", help="Context in tokens; default: what the task needs."),
 ]
 CacheTypeK = Annotated[
-    str, typer.Option("--cache-type-k", metavar="TYPE", help="Cells of the key cache: f16, bf16, q8_0, ...")
+    str | None,
+    typer.Option("--cache-type-k", metavar="TYPE", help="Cells of the key cache: f16 (default), bf16, q8_0, ..."),
 ]
 CacheTypeV = Annotated[
-    str, typer.Option("--cache-type-v", metavar="TYPE", help="Cells of the value cache: f16, bf16, q8_0, ...")
+    str | None, typer.Option("--cache-type-v", metavar="TYPE", help="Cells of the value cache: the same types.")
+]
+Exact = Annotated[
+    bool,
+    typer.Option("--exact", help="Bit for bit the tokens of plain --exact decoding on this machine, whatever drafts."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of the text.")]
 Stats = Annotated[

@@ -18,7 +18,7 @@ def report(engine: "Engine", store: "Store", generation: "Generation", mode: str
         "output_tokens": len(generation.tokens),
         "finish_reason": generation.finish_reason,
         "seed": generation.sampler.seed,
-        "exact": False,
+        "exact": engine.is_exact,
         "target": _model(engine.target_header, store),
         "draft": _model(engine.draft_header, store) if engine.speculative and engine.draft_header else None,
         "speculation": {

@@ -29,6 +29,7 @@ def run(
     draft_quant: options.DraftQuant = None,
     draft_max: options.DraftMax = None,
     speculate: options.SpeculateMode = options.Speculate.AUTO,
+    exact: options.Exact = False,
     max_tokens: options.MaxTokens = None,
     temperature: options.Temperature = 0.0,
     top_k: options.TopK = 40,
@@ -43,8 +44,8 @@ def run(
     draft_gpu_layers: options.DraftGpuLayers = None,
     threads: options.Threads = None,
     ctx: options.Ctx = None,
-    cache_type_k: options.CacheTypeK = "f16",
-    cache_type_v: options.CacheTypeV = "f16",
+    cache_type_k: options.CacheTypeK = None,
+    cache_type_v: options.CacheTypeV = None,
     offline: options.Offline = False,
     json: options.Json = False,
     stats: options.Stats = None,
@@ -72,6 +73,7 @@ def run(
         n_ctx=ctx,
         cache_type_k=cache_type_k,
         cache_type_v=cache_type_v,
+        exact=exact,
     )
     if verbose:
         log_to(output.log)

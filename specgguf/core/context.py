@@ -22,6 +22,7 @@ class Context(ABC):
     """
 
     def __init__(self, n_ctx: int, n_batch: int, max_rows: int) -> None:
+        """A cache of `n_ctx` tokens, and of `max_rows` cells more for what fills up a batch."""
         self.tokens: list[int] = []
         self.n_ctx = n_ctx
         self.n_batch = n_batch
@@ -31,15 +32,20 @@ class Context(ABC):
     def _evaluate(self, tokens: Sequence[int], start: int, rows: int) -> Logits:
         """Remove all from position `start` on, append `tokens` there; logits of the last `rows` of them."""
 
-    def decode(self, tokens: Sequence[int], rows: int) -> Logits:
-        """Append at most `n_batch` tokens in one batch and return the logits of the last `rows`."""
-        if not 0 <= rows <= min(len(tokens), self.max_rows):
-            raise ValueError(f"{rows} rows of {len(tokens)} tokens, at most {self.max_rows}")
-        if not 0 < len(tokens) <= min(self.n_batch, self.n_ctx - len(self.tokens)):
+    def decode(self, tokens: Sequence[int], rows: int, width: int = 0) -> Logits:
+        """Append at most `n_batch` tokens in one batch and return the logits of the last `rows`.
+
+        A batch narrower than `width` is filled up with copies of its last token behind it, whose rows are computed
+        too and then forgotten: so it is computed just as one of that width is.
+        """
+        padding = max(0, width - len(tokens))
+        if not 0 <= rows <= min(len(tokens), self.max_rows - padding):
+            raise ValueError(f"{rows} rows of {len(tokens)} + {padding} tokens, at most {self.max_rows}")
+        if not 0 < len(tokens) <= min(self.n_batch - padding, self.n_ctx - len(self.tokens)):
             raise ValueError(f"{len(tokens)} tokens for a batch of {self.n_batch}, context {self.n_ctx}")
-        logits = self._evaluate(tokens, len(self.tokens), rows)
+        logits = self._evaluate([*tokens, *[tokens[-1]] * padding], len(self.tokens), rows + padding)
         self.tokens += tokens
-        return logits
+        return logits[:rows]
 
     def truncate(self, length: int) -> None:
         """Keep the first `length` tokens."""

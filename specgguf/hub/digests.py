@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from specgguf.hub.files import write_whole
+from specgguf.files import write_whole
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from specgguf.errors import ConfigError
-from specgguf.hub.files import write_whole
+from specgguf.files import write_whole
 from specgguf.modelfile import HubFile, ModelFile, SplitFile
 
 _PINNED = ("repo", "revision", "path", "size", "sha256")

@@ -13,9 +13,9 @@ import filelock
 import platformdirs
 
 from specgguf.errors import FetchError
+from specgguf.files import write_whole
 from specgguf.hub import mirror
 from specgguf.hub.digests import Digests
-from specgguf.hub.files import write_whole
 from specgguf.hub.partial import PartialFile
 from specgguf.modelfile import DerivedFile, HubFile, ModelFile, SplitFile
 
@@ -67,7 +67,7 @@ class Store:
     def __init__(self, root: Path, progress: Progress, quantize: Quantize, offline: bool = False) -> None:
         self.root = root
         self.digests = Digests(root / "verified")
-        self._progress = progress
+        self.progress = progress
         self._quantize = quantize
         self._offline = offline
 
@@ -77,11 +77,11 @@ class Store:
         The disk is asked before the network. Raises FetchError if a file cannot be had, cannot be verified, or if
         all of them do not fit on the disk.
         """
-        with self._failures_told(), contextlib.closing(self._progress):
+        with self._failures_told(), contextlib.closing(self.progress):
             files = [file for file in wanted if not isinstance(file, Path)]
             self._check_space(files)
             for file in self.missing(files):
-                self._progress.expect(file.name, file.size)
+                self.progress.expect(file.name, file.size)
             return [file if isinstance(file, Path) else self._provide(file) for file in wanted]
 
     @contextlib.contextmanager
@@ -219,7 +219,7 @@ class Store:
 
     def _download_from(self, source: Source, file: HubFile, place: Path) -> None:
         path = place.with_name(f"{file.sha256}.incomplete")
-        with PartialFile(path, file.size, lambda done: self._progress.show(file.name, done, file.size)) as partial_file:
+        with PartialFile(path, file.size, lambda done: self.progress.show(file.name, done, file.size)) as partial_file:
             resumed = partial_file.tell() > 0
             source.download(file, partial_file)
             partial_file.sync()
@@ -260,7 +260,7 @@ class Store:
         with filelock.FileLock(path.with_suffix(".lock")):
             if self._find_derived(file) is None:
                 temporary = path.with_suffix(".partial")
-                self._quantize(source, temporary, file.quant, partial(self._progress.show, f"requantizing {file.name}"))
+                self._quantize(source, temporary, file.quant, partial(self.progress.show, f"requantizing {file.name}"))
                 temporary.replace(path)
                 write_whole(path.with_suffix(".sha256"), self.digests.of(path))
         return path

@@ -59,7 +59,7 @@ class LlamaContext(Context, Closing):
     def __init__(self, model: Model, settings: ContextSettings) -> None:
         """Raises ContextError if llama.cpp cannot open it, which mostly means too little memory."""
         params = lib.llama_context_default_params()
-        params.n_ctx = settings.n_ctx
+        params.n_ctx = settings.n_ctx + settings.max_rows
         params.n_batch = params.n_ubatch = N_BATCH
         params.n_outputs_max = settings.max_rows
         params.n_threads = params.n_threads_batch = settings.n_threads

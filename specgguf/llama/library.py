@@ -84,6 +84,18 @@ def gpu_available() -> bool:
     return bool(lib.llama_supports_gpu_offload())
 
 
+def devices() -> str:
+    """What llama.cpp can compute on here, and what it knows of the processor."""
+    for function, result in (("get", ctypes.c_void_p), ("name", ctypes.c_char_p), ("description", ctypes.c_char_p)):
+        getattr(libggml, f"ggml_backend_dev_{function}").restype = result
+    found = [ctypes.c_void_p(libggml.ggml_backend_dev_get(i)) for i in range(libggml.ggml_backend_dev_count())]
+    names = [
+        f"{libggml.ggml_backend_dev_name(device).decode()}: {libggml.ggml_backend_dev_description(device).decode()}"
+        for device in found
+    ]
+    return f"{'; '.join(names)} ({lib.llama_print_system_info().decode().strip(' |')})"
+
+
 def version() -> str:
     """Version of llama.cpp."""
     return str(lib.llama_version().decode())

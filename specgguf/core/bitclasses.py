@@ -1,0 +1,96 @@
+"""Which batch widths give the same logits, to the last bit.
+
+llama.cpp computes a batch of three tokens by other kernels than a batch of one, and rounds otherwise. But many widths
+share their kernels. Widths whose logits are equal byte for byte form a *bit class*; inside one, how a text is cut into
+batches does not matter.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from specgguf.core.context import Context
+
+Partition = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What was found out about batches of 1 to `max(seconds)` tokens."""
+
+    classes: Partition
+    """Widths with equal bits at every depth, in order; a width that does not even repeat itself is in none."""
+    seconds: dict[int, float]
+    """Time of one batch by width."""
+
+
+def measure(
+    context: Context,
+    text: Sequence[int],
+    depths: Sequence[int],
+    max_width: int,
+    clock: Callable[[], float],
+    on_progress: Callable[[int, int], object],
+) -> Measurement:
+    """Decode the same tokens of `text` at every width, behind contexts of `depths` tokens, twice, and compare bytes.
+
+    The rows of a whole stretch of `max_width` tokens are compared, so that the cells the widths write into the cache
+    are compared too. `clock` tells the seconds spent in decoding so far; `on_progress` how many widths of how many
+    are done.
+    """
+    digests: dict[int, list[bytes]] = defaultdict(list)
+    times: dict[int, list[float]] = defaultdict(list)
+    steady = set(range(1, max_width + 1))
+    for number, depth in enumerate(depths):
+        context.sync(text[:depth])
+        for width in range(1, max_width + 1):
+            first, second = (
+                _stretch(context, text[depth : depth + max_width], width, clock, times[width]) for _ in range(2)
+            )
+            if first != second:
+                steady.discard(width)
+            digests[width].append(first)
+            on_progress(number * max_width + width, len(depths) * max_width)
+    groups: dict[tuple[bytes, ...], list[int]] = defaultdict(list)
+    for width in sorted(steady):
+        groups[tuple(digests[width])].append(width)
+    return Measurement(tuple(map(tuple, groups.values())), {width: median(times[width]) for width in times})
+
+
+def _stretch(
+    context: Context, tokens: Sequence[int], width: int, clock: Callable[[], float], times: list[float]
+) -> bytes:
+    """A digest of the logits of all `tokens`, decoded `width` at a time; the context is left as it was."""
+    depth = len(context.tokens)
+    digest = hashlib.sha256()
+    for start in range(0, len(tokens), width):
+        begin = clock()
+        part = tokens[start : start + width]
+        logits = context.decode(part, rows=len(part), width=width)
+        times.append(clock() - begin)
+        digest.update(logits.tobytes())
+    context.truncate(depth)
+    return digest.digest()
+
+
+ACCEPTANCE = 0.7
+"""An ordinary chance that a draft token is accepted."""
+
+DRAFT_COST = 0.35
+"""An ordinary cost of a draft token, in target decodes of one token."""
+
+
+def expected_speed(widths: Sequence[int], seconds: dict[int, float], plain_s: float) -> float:
+    """Tokens per second that the best fixed draft length gives with batches of these widths, for an ordinary draft.
+
+    It must not depend on the draft at hand: the choice of widths decides the text, and a draft may not.
+    `plain_s` is the time of one token under the usual settings.
+    """
+
+    def speed(num_draft: int) -> float:
+        cost = min(seconds[width] for width in widths if width > num_draft) + num_draft * DRAFT_COST * plain_s
+        return sum(ACCEPTANCE**i for i in range(num_draft + 1)) / cost
+
+    return max(speed(num_draft) for num_draft in range(max(widths)))
