@@ -1,24 +1,33 @@
 """Composition root: opens a target and its draft, and generates with them."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from specgguf.core.adaptive import Adaptive
 from specgguf.core.closing import Closing
-from specgguf.core.controller import Controller, Fixed
-from specgguf.core.drafting import Drafter, ModelDrafter, NoDrafter
+from specgguf.core.controller import Auto, Controller, Fixed, Plain
+from specgguf.core.costs import WidthCosts
+from specgguf.core.drafting import ModelDrafter
 from specgguf.core.loop import Step, speculate
 from specgguf.core.parity import Parity, ParityReport, compare
 from specgguf.core.sampling import Sampler
 from specgguf.core.stats import Stats
 from specgguf.core.stream import TextStream
+from specgguf.core.suffix import SuffixDrafter
+from specgguf.core.verify import Chooser
 from specgguf.errors import ContextError, ParityError, UsageError
 from specgguf.exact import Arithmetic, Prover, candidates
 from specgguf.header import Header
 from specgguf.llama import library
 from specgguf.llama.context import ContextSettings, LlamaContext, check_cache_type
+from specgguf.llama.grammar import GrammarText
 from specgguf.llama.model import ALL_LAYERS, Model
 from specgguf.llama.templates import Message, render
 from specgguf.profiles import Profiles
@@ -26,6 +35,11 @@ from specgguf.profiles import Profiles
 _LEAST_CTX = 4096
 _ROOM = 2048
 """Tokens of context kept free behind a long prompt when the length of the answer is not limited."""
+
+
+Mode = Literal["auto", "fixed", "model", "ngram", "off"]
+"""auto: as many tokens as pay, from the draft model or from text already seen; model and ngram: from one of them only;
+fixed: always as many as allowed, from the draft model; off: plain decoding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +54,9 @@ class EngineSettings:
     n_ctx: int | None = None
     cache_type_k: str | None = None
     cache_type_v: str | None = None
-    num_draft: int = 4
+    num_draft: int = 16
     """Draft tokens per round at most."""
+    mode: Mode = "auto"
     exact: bool = False
     """Whether batches keep to widths that give equal bits."""
 
@@ -63,7 +78,7 @@ class Generation:
     """One answer: iterate to get its text as it is committed. The other fields grow meanwhile."""
 
     prompt_tokens: int
-    sampler: Sampler
+    sampler: Chooser
     _engine: "Engine"
     _steps: Iterator[Step]
     _stream: TextStream
@@ -163,7 +178,10 @@ class Engine(Closing):
                 self._draft = resources.enter_context(Model(self.draft_header, draft_layers))
             self._resources = resources.pop_all()
         self._contexts: list[LlamaContext] = []
+        self._mode = settings.mode
         self._drop_draft_without_rollback()
+        known = prover.known(self._arithmetic)
+        self._learn_anew(known.seconds if known else {})
         self.prefill_s = 0.0
         """Seconds the last prefill of the target took."""
 
@@ -178,12 +196,14 @@ class Engine(Closing):
         return min((width for width in self._widths if width >= num_rows), default=num_rows)
 
     def _drop_draft_without_rollback(self) -> None:
+        if not self._target.can_roll_back:
+            self._mode = "off"
         for model in (self._target, self._draft):
             if self._draft and model and not model.can_roll_back:
                 self._drop_draft(f"the {model.header.role} is a recurrent model, whose cache cannot be rolled back yet")
 
     def _drop_draft(self, reason: str) -> None:
-        self.notices.append(f"no drafts: {reason}")
+        self.notices.append(f"no draft model: {reason}")
         if self._draft:
             self._draft.close()
         self._draft = None
@@ -196,12 +216,21 @@ class Engine(Closing):
     @property
     def speculative(self) -> bool:
         """Whether there is a draft in use."""
-        return self._draft is not None
+        return self._draft is not None and self._mode not in ("off", "ngram")
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the draft length follows what pays."""
+        return self._mode in ("auto", "model", "ngram")
 
     @property
     def llama_s(self) -> float:
         """Seconds spent inside llama.cpp's decoding so far."""
         return sum(context.decode_s for context in self._contexts)
+
+    def sampler(self, **given: Any) -> Sampler:  # noqa: ANN401
+        """How to choose tokens: as given, the rest (what is None) as the model's file says, or else as usual."""
+        return Sampler(**{**self.target_header.sampling, **{k: v for k, v in given.items() if v is not None}})
 
     def piece(self, token: int) -> bytes:
         """The bytes a token stands for."""
@@ -222,10 +251,13 @@ class Engine(Closing):
         max_tokens: int | None = None,
         stops: Sequence[str] = (),
         num_draft: int | None = None,
+        chooser: Chooser | None = None,
+        grammar: GrammarText | None = None,
     ) -> Generation:
         """Continue `prompt`; the work is done while the result is iterated.
 
-        `num_draft` is the draft length of this text, that of the settings if None; with 0 it is plain decoding.
+        `num_draft` is a fixed draft length for this text, 0 for plain decoding; None drafts as the settings say.
+        `chooser` stands around `sampler` for the target's choices. `grammar` is what the answer must be of.
         Raises UsageError for an empty prompt or a --ctx the model does not know, ContextError for a prompt longer
         than the context.
         """
@@ -238,24 +270,56 @@ class Engine(Closing):
             raise ContextError(f"the prompt has {len(prompt)} tokens, the context {n_ctx}", f"shorten it{larger}")
         if not self._contexts:
             self._open_contexts(n_ctx)
-        controller = Fixed(self.settings.num_draft if num_draft is None else num_draft)
-        steps = self._steps(prompt, sampler, controller, n_ctx if max_tokens is None else max_tokens)
+        if grammar:
+            sampler = replace(sampler, grammar=grammar.begin(self._target.vocab, len(prompt)))
+        controller = self._controller(sampler, num_draft)
+        steps = self._steps(prompt, chooser or sampler, controller, n_ctx if max_tokens is None else max_tokens)
         return Generation(len(prompt), sampler, self, steps, TextStream(stops))
 
+    @property
+    def max_width(self) -> int:
+        """The widest batch of the target that gives logits for all its tokens."""
+        return max(self._widths, default=self.settings.num_draft + 1)
+
+    def replay(self, prompt: Sequence[int], output: Sequence[int], width: int) -> Iterator[NDArray[np.float32]]:
+        """The target's logits, shape (n_vocab,), at every token of an answer that is known already.
+
+        The answer is decoded in batches of `width` tokens, or the next exact width; `generate` must have been
+        called before. A row is valid until the next one.
+        """
+        target = self._contexts[0]
+        tokens = [*prompt, *output[:-1]]
+        target.sync(tokens[: len(prompt) - 1])
+        for start in range(len(prompt) - 1, len(tokens), width):
+            part = tokens[start : start + width]
+            yield from target.decode(part, rows=len(part), width=self._width(width))
+
     def _steps(
-        self, prompt: Sequence[int], sampler: Sampler, controller: Controller, max_tokens: int
+        self, prompt: Sequence[int], sampler: Chooser, controller: Controller, max_tokens: int
     ) -> Iterator[Step]:
         target = self._contexts[0]
         begin = time.perf_counter()
         target.sync(prompt[:-1])
         self.prefill_s = time.perf_counter() - begin
-        drafter = self._drafter(sampler)
-        yield from speculate(target, drafter, controller, sampler, prompt, self.eog, max_tokens, self._width)
+        yield from speculate(target, controller, sampler, prompt, self.eog, max_tokens)
 
-    def _drafter(self, sampler: Sampler) -> Drafter:
-        if self.parity is None or len(self._contexts) < 2:
-            return NoDrafter()
-        return ModelDrafter(self._contexts[1], sampler, self.parity.num_shared, self.eog)
+    def _controller(self, sampler: Sampler, num_draft: int | None) -> Controller:
+        mode = "fixed" if num_draft is not None else self._mode
+        num_draft = self.settings.num_draft if num_draft is None else num_draft
+        model = None
+        if self.parity and len(self._contexts) > 1 and mode != "ngram":
+            model = ModelDrafter(self._contexts[1], sampler, self.parity.num_shared, self.eog)
+        if mode in ("auto", "model", "ngram"):
+            return Auto(self._policy, model, self._suffix if mode != "model" else None)
+        return Fixed(model, num_draft, self._widths) if model and num_draft and mode == "fixed" else Plain(self._widths)
+
+    def forget(self) -> None:
+        """Start anew with what was learned about drafts, and with the texts seen; costs stay known."""
+        self._learn_anew(self._policy.costs.table())
+
+    def _learn_anew(self, seconds: Mapping[int, float]) -> None:
+        self._policy = Adaptive(WidthCosts(self.max_width - 1, seconds, allowed=self._widths or None))
+        self._suffix = SuffixDrafter(self.eog)
 
     def _n_ctx(self, num_prompt: int, max_tokens: int | None) -> int:
         if self._contexts:
@@ -271,8 +335,7 @@ class Engine(Closing):
         return min(self._target.n_ctx_train, max(_LEAST_CTX, wanted))
 
     def _open_contexts(self, n_ctx: int) -> None:
-        max_rows = max(self._widths, default=self.settings.num_draft + 1)
-        self._contexts.append(self._open_context(self._target, n_ctx, max_rows, self._arithmetic))
+        self._contexts.append(self._open_context(self._target, n_ctx, self.max_width, self._arithmetic))
         if self._draft:
             try:
                 n_ctx = min(n_ctx, self._draft.n_ctx_train)
@@ -299,12 +362,21 @@ class Engine(Closing):
             lines.append(f"tokenizers {self.parity.verdict}: {'; '.join(self.parity.reasons) or 'no difference'}")
         if self.exact_choice:
             lines.append(f"exact: {self.exact_choice}")
+        if self.adaptive:
+            lines.append(f"drafts: {self._policy.explain()}")
         lines += [f"{context.role} {context.settings}" for context in self._contexts]
         return lines
 
     def close(self) -> None:
         """Free the contexts, then the models."""
         self._resources.close()
+
+
+def open_prover(target: Path, n_gpu_layers: int | None, n_threads: int | None, profiles: Profiles) -> Prover:
+    """What knows, or finds out, the widths of equal bits of a target; it shows no progress."""
+    layers = _layers("--gpu-layers", n_gpu_layers)
+    threads = n_threads or library.num_physical_cores()
+    return Prover(Header.of_file(target, "target"), layers, threads, profiles, lambda *_: None)
 
 
 def _layers(option: str, wanted: int | None) -> int:

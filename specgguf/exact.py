@@ -4,7 +4,7 @@ The choice depends on target, machine and settings alone, never on the draft: it
 so the text.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -47,7 +47,9 @@ class Choice:
 
     def __str__(self) -> str:
         listed = ", ".join(map(str, self.widths))
-        return f"batches of {listed} tokens, {self.arithmetic}; plain decoding takes {self.plain_cost:.2f} times as long"
+        return (
+            f"batches of {listed} tokens, {self.arithmetic}; plain decoding takes {self.plain_cost:.2f} times as long"
+        )
 
 
 def candidates(cache_type_k: str | None, cache_type_v: str | None) -> list[Arithmetic]:
@@ -74,7 +76,9 @@ class Prover:
     on_progress: Callable[[str, int, int], object]
 
     def known(self, arithmetic: Arithmetic) -> Measurement | None:
-        """What was measured of it before."""
+        """What was measured of it before; None also if the file would have to be read to know."""
+        if self.profiles.known_digest(self.header.path) is None:
+            return None
         return self.profiles.load(self._fingerprint(arithmetic))
 
     def choose(self, arithmetics: list[Arithmetic]) -> Choice:
@@ -82,21 +86,13 @@ class Prover:
 
         Raises UsageError where no batch width repeats its own bits.
         """
-        measured = {arithmetic: self.known(arithmetic) or self._measure(arithmetic) for arithmetic in arithmetics}
-        usual_s = min(measured[arithmetics[0]].seconds.values())
-        choices = [
-            (expected_speed(widths, found.seconds, usual_s), arithmetic, widths)
-            for arithmetic, found in measured.items()
-            for widths in found.classes
-        ]
-        if not choices:
-            raise UsageError(
-                "--exact: this device computes the same batch twice with different results",
-                "leave out --exact, or use another device: --gpu-layers 0",
-            )
-        _, arithmetic, widths = max(choices, key=lambda choice: choice[0])
-        seconds = measured[arithmetic].seconds
-        return Choice(arithmetic, widths, min(seconds[width] for width in widths) / usual_s)
+        self.profiles.digest_of(self.header.path)
+        return _best({arithmetic: self.known(arithmetic) or self._measure(arithmetic) for arithmetic in arithmetics})
+
+    def recall(self, arithmetics: list[Arithmetic]) -> Choice | None:
+        """What `choose` would answer, if it need not measure."""
+        known = {arithmetic: found for arithmetic in arithmetics if (found := self.known(arithmetic))}
+        return _best(known) if len(known) == len(arithmetics) else None
 
     def _measure(self, arithmetic: Arithmetic) -> Measurement:
         with ExitStack() as resources:
@@ -136,3 +132,21 @@ class Prover:
             "depths": str(_DEPTHS),
             "max_width": MAX_WIDTH,
         }
+
+
+def _best(measured: Mapping[Arithmetic, Measurement]) -> Choice:
+    """The choice among what was measured, the usual settings first."""
+    usual_s = min(next(iter(measured.values())).seconds.values())
+    choices = [
+        (expected_speed(widths, found.seconds, usual_s), arithmetic, widths)
+        for arithmetic, found in measured.items()
+        for widths in found.classes
+    ]
+    if not choices:
+        raise UsageError(
+            "--exact: this device computes the same batch twice with different results",
+            "leave out --exact, or use another device: --gpu-layers 0",
+        )
+    _, arithmetic, widths = max(choices, key=lambda choice: choice[0])
+    seconds = measured[arithmetic].seconds
+    return Choice(arithmetic, widths, min(seconds[width] for width in widths) / usual_s)

@@ -12,6 +12,14 @@ from specgguf.errors import ModelError
 _FULL_PRECISION = (0, 1, 32)
 """The file types F32, F16 and BF16, as llama.cpp numbers them."""
 
+_SAMPLING = {
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "penalty_repeat": "repeat_penalty",
+}
+
 
 class Header:
     """Tokenizer, chat template and name of a model; reading them takes milliseconds and no weights.
@@ -40,6 +48,12 @@ class Header:
         self.name = header.text("general.name") or path.name
         self.is_full_precision = header.metadata.get("general.file_type") in _FULL_PRECISION
         """Whether its weights were never quantized."""
+        self.sampling = {
+            field: value
+            for key, field in _SAMPLING.items()
+            if isinstance(value := header.metadata.get(f"general.sampling.{key}"), int | float)
+        }
+        """The model's own way to sample, by the names of `Sampler`, as far as the file has one."""
         self.data_end = header.data_end
 
     @classmethod
@@ -52,7 +66,7 @@ class Header:
             with path.open("rb") as file:
                 buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
             header = cls(path, role, buffer)
-            if header.data_end >= size:
+            if header.data_end > size:
                 raise gguf.TruncatedError(f"it ends at byte {size}, its last tensor begins behind that")
         except FileNotFoundError:
             raise ModelError(

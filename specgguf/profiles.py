@@ -18,11 +18,12 @@ Fingerprint = Mapping[str, str | int | bool]
 class Profiles:
     """A folder of measurements, one file for each fingerprint.
 
-    `digest_of` tells a model file's sha256.
+    `digest_of` tells a model file's sha256, however long that takes; `known_digest` only if it takes no time.
     """
 
     folder: Path
     digest_of: Callable[[Path], str]
+    known_digest: Callable[[Path], str | None]
 
     def load(self, fingerprint: Fingerprint) -> Measurement | None:
         """The measurement of exactly this fingerprint; None if there is none, or if its file was damaged."""

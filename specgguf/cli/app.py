@@ -8,6 +8,8 @@ import typer
 
 from specgguf.cli import output
 from specgguf.cli.check import check
+from specgguf.cli.doctor import doctor
+from specgguf.cli.golden import golden
 from specgguf.cli.pairs import pairs
 from specgguf.cli.pull import pull
 from specgguf.cli.quantize import quantize
@@ -26,6 +28,8 @@ app.command()(pairs)
 app.command()(pull)
 app.command()(check)
 app.command()(quantize)
+app.command()(doctor)
+app.add_typer(golden, name="golden")
 
 
 @app.callback()

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from specgguf.hub.resolve import Resolver
     from specgguf.hub.store import Store
     from specgguf.modelfile import ModelFile
+    from specgguf.profiles import Profiles
 
-_DRAFT_MAX = 4
+_DRAFT_MAX = 16
+_DRAFT_MAX_FIXED = 4
 
 
 class Models(NamedTuple):
@@ -74,24 +76,32 @@ def open_engine(
     """Find or fetch the models that the options name, and load them."""
     from specgguf.engine import Engine
     from specgguf.llama.library import on_abort
-    from specgguf.profiles import Profiles
 
     on_abort(lambda reason: output.error(f"llama.cpp gave up: {reason}", "is one of the model files damaged?"))
     resolver = open_resolver(store)
     pair = models.chosen_pair(resolver.catalogue)
     target = models.resolve(resolver, "target")
-    draft = models.resolve(resolver, "draft") if speculate is not Speculate.OFF else None
+    drafts = speculate not in (Speculate.OFF, Speculate.NGRAM)
+    draft = models.resolve(resolver, "draft") if drafts else None
     target_path, *rest = store.provide([file for file in (target, draft) if file is not None])
     draft_path, notice = (rest[0] if rest else None), None
-    if draft_path is None and speculate is not Speculate.OFF:
+    if draft_path is None and drafts:
         draft_path, notice = _find_draft(target_path, resolver.catalogue, store)
-    num_draft = draft_max or (pair and pair.draft_max) or _DRAFT_MAX
-    profiles = Profiles(store.root / "profiles", store.digests.of)
-    engine = Engine(target_path, draft_path, replace(settings, num_draft=num_draft), profiles, store.progress.show)
+    usual = _DRAFT_MAX_FIXED if speculate is Speculate.FIXED else _DRAFT_MAX
+    num_draft = draft_max or (pair and pair.draft_max) or usual
+    settings = replace(settings, num_draft=num_draft, mode=speculate.value)
+    engine = Engine(target_path, draft_path, settings, open_profiles(store), store.progress.show)
     store.progress.close()
     if notice:
         engine.notices.append(notice)
     return engine
+
+
+def open_profiles(store: "Store") -> "Profiles":
+    """What was measured on this machine."""
+    from specgguf.profiles import Profiles
+
+    return Profiles(store.root / "profiles", store.digests.of, store.digests.known)
 
 
 def _find_draft(target: Path, catalogue: "Catalogue", store: "Store") -> tuple[Path | None, str]:
@@ -101,7 +111,7 @@ def _find_draft(target: Path, catalogue: "Catalogue", store: "Store") -> tuple[P
 
     found = draft_on_disk(Header.of_file(target, "target"), catalogue, store)
     if found is None:
-        return None, "no drafts: there is no --draft, and none that fits is on this machine"
+        return None, "no draft model: there is no --draft, and none that fits is on this machine"
     return found.path, f"drafting with {found.reference}, which fits and is on this machine (--draft chooses another)"
 
 

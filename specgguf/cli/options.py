@@ -1,6 +1,7 @@
 """Options that several commands share, as annotated types."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ class Speculate(StrEnum):
     AUTO = "auto"
     FIXED = "fixed"
     MODEL = "model"
+    NGRAM = "ngram"
     OFF = "off"
 
 
@@ -61,14 +63,22 @@ Offline = Annotated[
 ]
 DraftMax = Annotated[
     int | None,
-    typer.Option("--draft-max", "-k", min=1, max=MAX_DRAFT, metavar="N", help="Tokens to draft per round; default: 4."),
+    typer.Option(
+        "--draft-max",
+        "-k",
+        min=1,
+        max=MAX_DRAFT,
+        metavar="N",
+        help="Draft tokens per round at most; default: 16, fixed: 4.",
+    ),
 ]
 SpeculateMode = Annotated[
     Speculate,
     typer.Option(
         "--speculate",
         envvar="SPECGGUF_SPECULATE",
-        help="auto, fixed and model draft with the draft model; off decodes plainly.",
+        help="auto: as many drafts as pay, from the draft model or from text already seen; model, ngram: from one of "
+        "them only; fixed: always -k; off: plain decoding.",
     ),
 ]
 MaxTokens = Annotated[
@@ -84,18 +94,50 @@ MaxTokens = Annotated[
 Temperature = Annotated[
     float, typer.Option("--temp", min=0.0, max=100.0, metavar="T", help="Temperature; 0 is greedy.")
 ]
-TopK = Annotated[int, typer.Option("--top-k", min=0, metavar="N", help="Keep the N likeliest tokens; 0: all.")]
+# The defaults of these are the model's own, if its file has some, or else llama.cpp's.
+TopK = Annotated[
+    int | None, typer.Option("--top-k", min=0, metavar="N", help="Keep the N likeliest tokens; 0: all; default: 40.")
+]
 TopP = Annotated[
-    float,
-    typer.Option("--top-p", min=0.0, max=1.0, metavar="P", help="Keep the likeliest tokens of mass P; 1: all."),
+    float | None,
+    typer.Option("--top-p", min=0.0, max=1.0, metavar="P", help="Keep the likeliest of mass P; 1: all; default: 0.95."),
 ]
 MinP = Annotated[
-    float,
-    typer.Option("--min-p", min=0.0, max=1.0, metavar="P", help="Drop tokens below P times the likeliest; 0: none."),
+    float | None,
+    typer.Option(
+        "--min-p", min=0.0, max=1.0, metavar="P", help="Drop those below P times the likeliest; default: 0.05."
+    ),
+]
+TypicalP = Annotated[
+    float | None,
+    typer.Option(
+        "--typical-p", min=0.0, max=1.0, metavar="P", help="Keep the most typical of mass P; default: 1, all."
+    ),
 ]
 RepeatPenalty = Annotated[
-    float,
-    typer.Option("--repeat-penalty", min=0.01, max=100.0, metavar="R", help="Penalty for the last 64 tokens; 1: none."),
+    float | None,
+    typer.Option(
+        "--repeat-penalty", min=0.01, max=100.0, metavar="R", help="For the last 64 tokens; default: 1, none."
+    ),
+]
+PresencePenalty = Annotated[
+    float | None,
+    typer.Option("--presence-penalty", min=-100.0, max=100.0, metavar="A", help="For each token seen; default: 0."),
+]
+FrequencyPenalty = Annotated[
+    float | None,
+    typer.Option("--frequency-penalty", min=-100.0, max=100.0, metavar="A", help="For each time it was; default: 0."),
+]
+LogitBias = Annotated[
+    list[str] | None,
+    typer.Option("--logit-bias", metavar="ID=BIAS", help="Added to a token's logit; -inf bans it; repeatable."),
+]
+Grammar = Annotated[
+    Path | None, typer.Option("--grammar", metavar="FILE", help="The answer must be of this grammar (GBNF).")
+]
+JsonSchema = Annotated[
+    str | None,
+    typer.Option("--json-schema", metavar="SCHEMA", help="The answer must be JSON of this schema: a text, or a file."),
 ]
 Seed = Annotated[
     int | None,
@@ -131,6 +173,10 @@ CacheTypeK = Annotated[
 ]
 CacheTypeV = Annotated[
     str | None, typer.Option("--cache-type-v", metavar="TYPE", help="Cells of the value cache: the same types.")
+]
+Prompts = Annotated[
+    Path | None,
+    typer.Option("--prompts", metavar="FILE", help="Prompts: a JSON object a line, with category and prompt."),
 ]
 Exact = Annotated[
     bool,

@@ -33,7 +33,7 @@ def report(engine: "Engine", store: "Store", generation: "Generation", mode: str
                 for source, drafted in stats.drafted.items()
             },
             "per_position": stats.per_position,
-            "parked_rounds": 0,
+            "parked_rounds": stats.undrafted if engine.adaptive else 0,
         },
         "timings": {
             "load_s": load_s,

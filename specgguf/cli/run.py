@@ -10,6 +10,7 @@ import typer
 from specgguf.cli import options, output
 from specgguf.cli.opening import Models, open_engine, open_store
 from specgguf.cli.report import report
+from specgguf.cli.sampling import parse_biases, read_grammar
 from specgguf.cli.stdin import read_piped
 from specgguf.errors import INTERRUPTED, UsageError
 
@@ -32,11 +33,17 @@ def run(
     exact: options.Exact = False,
     max_tokens: options.MaxTokens = None,
     temperature: options.Temperature = 0.0,
-    top_k: options.TopK = 40,
-    top_p: options.TopP = 0.95,
-    min_p: options.MinP = 0.05,
-    repeat_penalty: options.RepeatPenalty = 1.0,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    typical_p: options.TypicalP = None,
+    repeat_penalty: options.RepeatPenalty = None,
+    presence_penalty: options.PresencePenalty = None,
+    frequency_penalty: options.FrequencyPenalty = None,
+    logit_bias: options.LogitBias = None,
     seed: options.Seed = None,
+    grammar: options.Grammar = None,
+    json_schema: options.JsonSchema = None,
     stop: options.Stop = None,
     system: options.System = None,
     raw: options.Raw = False,
@@ -59,13 +66,12 @@ def run(
     text = _prompt(prompt, raw)
     begin = time.perf_counter()
 
-    from specgguf.core.sampling import Sampler
     from specgguf.engine import EngineSettings
     from specgguf.llama.library import log_to
 
     if seed is None:
         seed = 0 if temperature == 0.0 else secrets.randbelow(2**32)
-    sampler = Sampler(temperature, top_k, top_p, min_p, repeat_penalty, seed)
+    biases, constraint = parse_biases(logit_bias or []), read_grammar(grammar, json_schema)
     settings = EngineSettings(
         n_gpu_layers=gpu_layers,
         draft_n_gpu_layers=draft_gpu_layers,
@@ -85,7 +91,19 @@ def run(
         else:
             messages = [{"role": "system", "content": content} for content in system_texts]
             tokens = engine.tokenize_chat([*messages, {"role": "user", "content": text}])
-        generation = engine.generate(tokens, sampler, max_tokens, stops)
+        sampler = engine.sampler(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            typical_p=typical_p,
+            repeat_penalty=repeat_penalty,
+            presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
+            logit_bias=biases,
+            seed=seed,
+        )
+        generation = engine.generate(tokens, sampler, max_tokens, stops, grammar=constraint)
         load_s = time.perf_counter() - begin
         for line in engine.notices:
             output.note(line)

@@ -24,6 +24,8 @@ class Context(ABC):
     def __init__(self, n_ctx: int, n_batch: int, max_rows: int) -> None:
         """A cache of `n_ctx` tokens, and of `max_rows` cells more for what fills up a batch."""
         self.tokens: list[int] = []
+        self.decode_s = 0.0
+        """Seconds spent inside the decoding library so far."""
         self.n_ctx = n_ctx
         self.n_batch = n_batch
         self.max_rows = max_rows

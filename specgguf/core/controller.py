@@ -1,22 +1,93 @@
-"""How many tokens to draft."""
+"""How many tokens to draft, by whom, and in batches of which width they are verified."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Protocol
+
+from specgguf.core.adaptive import Adaptive
+from specgguf.core.drafting import Draft, ModelDrafter
+from specgguf.core.suffix import SuffixDrafter
 
 
 class Controller(Protocol):
-    """Chooses the draft length, round by round."""
+    """Decides round by round; nothing it does can change the text."""
 
-    def limit(self) -> int:
-        """The most tokens to draft in the next round."""
+    def draft(self, tokens: Sequence[int], limit: int) -> Draft:
+        """What is worth verifying of what may follow `tokens`, at most `limit` tokens."""
+
+    def width(self, rows: int) -> int:
+        """How wide a batch of so many rows is made."""
+
+    def observe(self, draft: Draft, accepted: int, target_s: float) -> None:
+        """Learn from a round: how many draft tokens were accepted, and what their verification took."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """The same length in every round."""
+class Plain:
+    """Never drafts: the loop is then plain decoding."""
 
-    num_draft: int
+    def __init__(self, widths: Sequence[int] = ()) -> None:
+        """`widths`: the only ones to decode, all if empty."""
+        self._widths = widths
 
-    def limit(self) -> int:
-        """Always `num_draft`."""
-        return self.num_draft
+    def draft(self, tokens: Sequence[int], limit: int) -> Draft:
+        """No tokens."""
+        return Draft()
+
+    def width(self, rows: int) -> int:
+        """The next width there is."""
+        return min((width for width in self._widths if width >= rows), default=rows)
+
+    def observe(self, draft: Draft, accepted: int, target_s: float) -> None:
+        """Learns nothing."""
+
+
+class Fixed(Plain):
+    """The same number of tokens in every round."""
+
+    def __init__(self, drafter: ModelDrafter, num_draft: int, widths: Sequence[int] = ()) -> None:
+        super().__init__(widths)
+        self._drafter = drafter
+        self._num_draft = num_draft
+
+    def draft(self, tokens: Sequence[int], limit: int) -> Draft:
+        """As many as allowed."""
+        return self._drafter.draft(tokens, min(limit, self._num_draft))
+
+
+class Auto:
+    """As many tokens as pay, from a draft model or from text already seen, whichever promises more."""
+
+    def __init__(self, policy: Adaptive, model: ModelDrafter | None, suffix: SuffixDrafter | None) -> None:
+        self._policy = policy
+        self._model = model
+        self._suffix = suffix
+        self._started = False
+
+    def draft(self, tokens: Sequence[int], limit: int) -> Draft:
+        """The proposal with the greatest value, cut to its most valuable beginning; none if nothing pays."""
+        policy = self._policy
+        if self._model and not self._started:
+            policy.start(self._model.behind(tokens))
+        self._started = True
+        limit = min(limit, policy.costs.cap)
+        seen, gain = Draft(), 0.0
+        if self._suffix and limit > 0:
+            proposal = self._suffix.propose(tokens, limit)
+            count, gain = policy.value(proposal.probabilities, 0.0)
+            seen = Draft(self._suffix.source, proposal.tokens[:count])
+        if self._model and gain <= policy.prospect():
+            draft = self._model.draft(tokens, limit, policy.want_more)
+            if draft.probabilities:
+                del draft.tokens[policy.take(draft.probabilities) :]
+                return draft
+        return seen
+
+    def width(self, rows: int) -> int:
+        """The cheapest width with room for the rows."""
+        return self._policy.costs.width(rows)
+
+    def observe(self, draft: Draft, accepted: int, target_s: float) -> None:
+        """Hand on what was learned."""
+        sent = len(draft.tokens)
+        self._policy.observe(sent, accepted, target_s, draft.seconds, draft.probabilities)
+        if self._suffix and draft.source == self._suffix.source:
+            self._suffix.observe(accepted, sent)

@@ -1,38 +1,36 @@
 """Who guesses the next tokens."""
 
-from collections.abc import Container, Sequence
-from typing import Protocol
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from specgguf.core.context import Context, common_prefix
 from specgguf.core.sampling import Sampler
 
-
-class Drafter(Protocol):
-    """Guesses what comes next. A bad guess costs time, never text."""
-
-    @property
-    def source(self) -> str:
-        """The name under which `Stats` counts its drafts."""
-
-    def draft(self, tokens: Sequence[int], limit: int) -> list[int]:
-        """At most `limit` tokens that may follow `tokens`."""
+Wish = Callable[[Sequence[float]], bool]
+"""Whether to draft one more token, given the draft's probabilities of those drafted so far."""
 
 
-class NoDrafter:
-    """Never guesses: the loop is then plain decoding."""
+@dataclass(slots=True)
+class Draft:
+    """Guessed tokens. A bad guess costs time, never text."""
 
-    source = "none"
-
-    def draft(self, tokens: Sequence[int], limit: int) -> list[int]:
-        """No tokens."""
-        return []
+    source: str = "none"
+    tokens: list[int] = field(default_factory=list)
+    probabilities: list[float] = field(default_factory=list)
+    """How sure the drafter was of each, of those too that were cut off before verification."""
+    seconds: float = 0.0
+    """Time spent on it."""
 
 
 class ModelDrafter:
     """Drafts with a small model that has the target's tokenizer and draws the target's noise.
 
     After a round its cache holds the tokens it drafted except the last. `sync` keeps the accepted ones of them
-    and decodes, in one batch, only what came after: no token is decoded twice.
+    and decodes, in one batch, only what came after: no token is decoded twice, and one that is not asked for a while
+    does no work at all.
     """
 
     source = "model"
@@ -44,17 +42,37 @@ class ModelDrafter:
         self._num_shared = num_shared
         self._eog = eog
 
-    def draft(self, tokens: Sequence[int], limit: int) -> list[int]:
-        """At most `limit` tokens, fewer where the draft's context ends or it would end the text."""
+    def behind(self, tokens: Sequence[int]) -> int:
+        """How many of `tokens` its cache does not hold."""
+        return len(tokens) - common_prefix(self._context.tokens, tokens)
+
+    def draft(self, tokens: Sequence[int], limit: int, want_more: Wish = lambda _: True) -> Draft:
+        """At most `limit` tokens, fewer where the draft's context ends, the text would end, or no more are wanted."""
+        draft = Draft(self.source)
+        begin_s = self._context.decode_s
         limit = min(limit, self._context.n_ctx - len(tokens) + 1)
-        draft: list[int] = []
-        while len(draft) < limit and not (draft and draft[-1] in self._eog):
-            if not draft:
+        while len(draft.tokens) < limit and not (draft.tokens and draft.tokens[-1] in self._eog):
+            if not want_more(draft.probabilities):
+                break
+            if not draft.tokens:
                 held = common_prefix(self._context.tokens, tokens)
                 if any(token >= self._num_shared for token in tokens[held:]):
-                    return []
+                    break
                 logits = self._context.sync(tokens, rows=1)
             else:
-                logits = self._context.decode(draft[-1:], rows=1)
-            draft.append(self._sampler.sample(logits[0, : self._num_shared], tokens, draft))
+                logits = self._context.decode(draft.tokens[-1:], rows=1)
+            token = self._sampler.sample(logits[0, : self._num_shared], tokens, draft.tokens)
+            draft.probabilities.append(_probability(logits[0, : self._num_shared], token, self._sampler.temperature))
+            draft.tokens.append(token)
+        draft.seconds = self._context.decode_s - begin_s
         return draft
+
+
+def _probability(logits: NDArray[np.float32], token: int, temperature: float) -> float:
+    """How likely `token` is, truncations aside, at this temperature (at 1 for greedy decoding)."""
+    temperature = temperature or 1.0
+    peak = logits.max()
+    near = logits[
+        logits > peak - np.float32(16 * temperature)
+    ]  # each of the others is less than a millionth of the best
+    return float(np.exp((logits[token] - peak) / temperature) / np.exp((near - peak) / temperature).sum())

@@ -32,7 +32,8 @@ class TruncatedError(MalformedError):
 class Header:
     """Metadata by key, and where the tensors lie.
 
-    `data_end` is a lower bound of the file's size in bytes: the start of its last tensor.
+    `data_end` is a lower bound of the file's size in bytes: one byte of its last tensor. A vocabulary and the first
+    part of a split model may have no tensors, and nothing behind the header.
     """
 
     metadata: Mapping[str, Value]
@@ -71,7 +72,7 @@ def parse(buffer: Buffer) -> Header:
     if not isinstance(alignment, int) or alignment <= 0 or alignment % 8:
         raise MalformedError(f"its alignment is {alignment!r}")
     start = -(-cursor.at // alignment) * alignment
-    return Header(metadata, num_tensors, start + last)
+    return Header(metadata, num_tensors, start + last + 1 if num_tensors else cursor.at)
 
 
 class _Cursor:

@@ -16,8 +16,10 @@ MAX_DIFFERENCES = 5
 MAX_PADDING = 128
 """How many ids one vocabulary may have more than the other: llama.cpp's own bound."""
 
-_ROLES = ("bos", "eos", "eot", "unknown", "separator", "padding")
+_ROLES = ("bos", "eos", "eot", "unknown", "seperator", "padding")  # the fifth as the GGUF format spells it
 _DECISIVE = ("bos", "eos")
+_WITHOUT_VOCABULARY = ("none", "no_vocab")
+"""Kinds for which llama.cpp makes up as many tokens as the file says, in gigabytes of memory if it says so."""
 
 
 class Parity(StrEnum):
@@ -83,6 +85,8 @@ def read_tokenizer(header: Header) -> Tokenizer:
     special = {role: metadata.get(f"tokenizer.ggml.{role}_token_id") for role in _ROLES}
     adds = {role: metadata.get(f"tokenizer.ggml.add_{role}_token") for role in _DECISIVE}
     kind = header.text("tokenizer.ggml.model") or ""
+    if kind in _WITHOUT_VOCABULARY:
+        raise MalformedError("it has no vocabulary")
     if kind == "llama":
         _check_bytes(tokens)
     merges = metadata.get("tokenizer.ggml.merges")

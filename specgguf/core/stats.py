@@ -12,6 +12,8 @@ class Stats:
 
     rounds: int = 0
     output_tokens: int = 0
+    undrafted: int = 0
+    """Rounds without a draft."""
     drafted: Counter[str] = field(default_factory=Counter)
     """Draft tokens sent to verification, by source."""
     accepted: Counter[str] = field(default_factory=Counter)
@@ -25,6 +27,7 @@ class Stats:
         """Count one round."""
         self.rounds += 1
         self.output_tokens += len(step.output)
+        self.undrafted += not step.drafted
         if step.drafted:
             self.drafted[step.source] += step.drafted
             self.accepted[step.source] += step.accepted

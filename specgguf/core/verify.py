@@ -2,9 +2,23 @@
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from specgguf.core.context import Logits
-from specgguf.core.sampling import Sampler
+
+
+class Chooser(Protocol):
+    """A `Sampler`, or what stands around one."""
+
+    @property
+    def seed(self) -> int:
+        """What the noise depends on."""
+
+    def sample(self, logits: NDArray[np.float32], tokens: Sequence[int], ahead: Sequence[int] = ()) -> int:
+        """As `Sampler.sample`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +30,7 @@ class Verdict:
 
 
 def verify(
-    draft: Sequence[int], logits: Logits, sampler: Sampler, tokens: Sequence[int], eog: Container[int]
+    draft: Sequence[int], logits: Logits, sampler: Chooser, tokens: Sequence[int], eog: Container[int]
 ) -> Verdict:
     """Keep the draft as far as it is what the target chooses itself.
 

@@ -17,10 +17,15 @@ class Digests:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    def known(self, path: Path) -> str | None:
+        """The hash, if that needs no reading of the file."""
+        note = self._note(path)
+        digest = note.read_text(errors="replace") if note.is_file() else ""
+        return digest if _SHA256.fullmatch(digest) else None
+
     def of(self, path: Path) -> str:
         """64 hexadecimal digits."""
-        note = self._note(path)
-        if note.is_file() and _SHA256.fullmatch(known := note.read_text(errors="replace")):
+        if known := self.known(path):
             return known
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

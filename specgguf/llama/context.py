@@ -88,8 +88,6 @@ class LlamaContext(Context, Closing):
             cache_type_v=settings.cache_type_v,
             max_rows=settings.max_rows,
         )
-        self.decode_s = 0.0
-        """Seconds spent inside llama.cpp's decoding so far."""
         self.role = model.header.role
         self._n_vocab = model.vocab.num_tokens
         self._memory = lib.llama_get_memory(self._pointer)

@@ -51,17 +51,18 @@ def log_to(sink: Callable[[str], object] | None) -> None:
 def on_abort(report: Callable[[str], object]) -> None:
     """Where llama.cpp gives up and aborts the process, call `report` with its reason and leave with exit code 1.
 
-    It aborts on some damaged files that no check beforehand finds. abort() raises its signal in the thread that called
-    it, which is inside llama.cpp and not inside Python, so a Python function can be the handler.
+    It aborts on some damaged files that no check beforehand finds, and divides by some numbers of a header without
+    asking whether they are 0. The signal is raised in the thread that aborts or divides, which is inside llama.cpp and
+    not inside Python, so a Python function can be the handler.
     """
 
     leaving = threading.Lock()
 
     @ctypes.CFUNCTYPE(None, ctypes.c_int)  # type: ignore[untyped-decorator]
-    def leave(_: int) -> None:
+    def leave(number: int) -> None:
         leaving.acquire()  # several threads may abort at once: the others wait here for the end
         try:
-            report(take_errors())
+            report("a division by zero" if number == signal.SIGFPE else take_errors())
         finally:
             os._exit(1)
 
@@ -69,7 +70,8 @@ def on_abort(report: Callable[[str], object]) -> None:
     libggml.ggml_set_abort_callback(_on_fatal)
     c_library = ctypes.cdll.msvcrt if os.name == "nt" else ctypes.CDLL(None)
     c_library.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
-    c_library.signal(signal.SIGABRT, ctypes.cast(leave, ctypes.c_void_p))
+    for number in (signal.SIGABRT, signal.SIGFPE):
+        c_library.signal(number, ctypes.cast(leave, ctypes.c_void_p))
     _kept_alive.append(leave)
 
 

@@ -24,7 +24,7 @@ def render(model: Model, messages: Sequence[Message]) -> str:
     # A template is a program of its author: it may fail in any way.
     except Exception as error:
         raise ModelError(
-            f"the chat template of {model.header.path} fails: {error}",
+            f"the chat template of {model.header.path} fails: {str(error) or type(error).__name__}",
             "use --raw to give the model the text as it is",
         ) from error
     return str(prompt)

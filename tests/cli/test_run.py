@@ -180,7 +180,7 @@ def test_vocabularies_of_different_sizes(toy_models, draft):
 def test_a_target_without_a_draft(toy_models):
     result = specgguf("run", "-m", toy_models["target"], "-n", 3, "the cat")
     assert result.returncode == 0
-    assert result.stderr == b"note: no drafts: there is no --draft, and none that fits is on this machine\n"
+    assert result.stderr == b"note: no draft model: there is no --draft, and none that fits is on this machine\n"
     assert specgguf("run", "-m", toy_models["target"], "-n", 3, "--speculate", "off", "the cat").stderr == b""
 
 
@@ -190,7 +190,7 @@ def test_a_model_that_cannot_roll_back(toy_models, role):
     arguments = [part for option in models.items() for part in option]
     result = specgguf("run", *arguments, "-n", 20, "the cat")
     assert result.returncode == 0
-    assert result.stderr.startswith(b"note: no drafts: the ")
+    assert result.stderr.startswith(b"note: no draft model: the ")
     plain = specgguf("run", "-m", models["-m"], "--speculate", "off", "-n", 20, "the cat")
     assert result.stdout == plain.stdout
 

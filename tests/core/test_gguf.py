@@ -45,7 +45,11 @@ def test_a_header():
     assert parsed.metadata["a.big"] == 1 << 40
     assert parsed.metadata["tokenizer.ggml.tokens"] == [b"a", b"", "é".encode()]
     assert parsed.metadata["tokenizer.ggml.token_type"] == (1, 2, 3)
-    assert parsed.data_end == -(-len(header()) // 32) * 32 + 64
+    assert parsed.data_end == -(-len(header()) // 32) * 32 + 64 + 1
+
+
+def test_without_tensors_nothing_follows_the_header():
+    assert gguf.parse(header(tensors=())).data_end == len(header(tensors=()))
 
 
 @pytest.mark.parametrize(

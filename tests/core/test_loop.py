@@ -6,23 +6,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specgguf.core.controller import Fixed
-from specgguf.core.drafting import ModelDrafter
+from specgguf.core.controller import Fixed, Plain
+from specgguf.core.drafting import Draft, ModelDrafter
 from specgguf.core.loop import speculate
 from specgguf.core.sampling import Sampler
 from tests.core.toy import NUM_TOKENS, PLAIN, ToyContext, blend, reference, run, table
 
 
-class Guesser:
+class Guesser(Plain):
     """Drafts at random."""
 
-    source = "guess"
-
-    def __init__(self, seed):
+    def __init__(self, seed, most):
+        super().__init__()
         self.random = random.Random(seed)
+        self.most = most
 
     def draft(self, tokens, limit):
-        return [self.random.randrange(NUM_TOKENS) for _ in range(self.random.randint(0, max(0, limit)))]
+        count = self.random.randint(0, max(0, min(limit, self.most)))
+        return Draft("guess", [self.random.randrange(NUM_TOKENS) for _ in range(count)])
 
 
 samplers = st.builds(
@@ -60,7 +61,7 @@ def test_a_draft_model_changes_nothing(
     target = ToyContext(logits_of, n_ctx=n_ctx)
     draft = ToyContext(draft_logits_of, n_ctx=draft_n_ctx, max_rows=1)
     drafter = ModelDrafter(draft, sampler, min(NUM_TOKENS, draft_tokens), eog)
-    output = run(target, drafter, Fixed(num_draft), sampler, prompt, eog, max_tokens)
+    output = run(target, Fixed(drafter, num_draft), sampler, prompt, eog, max_tokens)
     assert output == reference(logits_of, sampler, prompt, eog, max_tokens, n_ctx)
 
 
@@ -68,7 +69,7 @@ def test_a_draft_model_changes_nothing(
 @given(seed=st.integers(0, 1000), sampler=samplers, prompt=prompts, eog=eogs, num_draft=st.integers(1, 12))
 def test_guesses_change_nothing(seed, sampler, prompt, eog, num_draft):
     target = ToyContext(table(seed))
-    output = run(target, Guesser(seed), Fixed(num_draft), sampler, prompt, eog)
+    output = run(target, Guesser(seed, num_draft), sampler, prompt, eog)
     assert output == reference(target.logits_of, sampler, prompt, eog, max_tokens=50)
 
 
@@ -76,7 +77,7 @@ def test_guesses_change_nothing(seed, sampler, prompt, eog, num_draft):
 @given(seed=st.integers(0, 1000), sampler=samplers, prompt=prompts, eog=eogs)
 def test_no_draft_is_plain_decoding(seed, sampler, prompt, eog):
     target = ToyContext(table(seed))
-    output = run(target, PLAIN, Fixed(4), sampler, prompt, eog)
+    output = run(target, PLAIN, sampler, prompt, eog)
     assert output == reference(target.logits_of, sampler, prompt, eog, max_tokens=50)
     assert target.evaluated == list(range(len(prompt) + len(output) - 1))
 
@@ -89,11 +90,11 @@ def test_an_abandoned_loop_leaves_contexts_that_can_go_on(seed, rounds, prompt):
     draft = ToyContext(blend(table(seed), table(seed + 1), 0.8), max_rows=1)
     drafter = ModelDrafter(draft, sampler, NUM_TOKENS, ())
     tokens = list(prompt)
-    loop = speculate(target, drafter, Fixed(3), sampler, prompt, (), 50)
+    loop = speculate(target, Fixed(drafter, 3), sampler, prompt, (), 50)
     for _, step in zip(range(rounds), loop, strict=False):
         tokens += step.output
     loop.close()
-    more = run(target, drafter, Fixed(3), sampler, tokens, max_tokens=20)
+    more = run(target, Fixed(drafter, 3), sampler, tokens, max_tokens=20)
     assert more == reference(target.logits_of, sampler, tokens, (), 20)
 
 
@@ -101,7 +102,7 @@ def test_a_perfect_draft_is_accepted_whole_and_decodes_no_token_twice():
     sampler = Sampler(temperature=1.0, seed=3)
     target, draft = ToyContext(table(5)), ToyContext(table(5), max_rows=1)
     drafter = ModelDrafter(draft, sampler, NUM_TOKENS, ())
-    steps = list(speculate(target, drafter, Fixed(4), sampler, [1, 2, 3], (), 40))
+    steps = list(speculate(target, Fixed(drafter, 4), sampler, [1, 2, 3], (), 40))
     assert [step.accepted for step in steps] == [4] * 8
     assert [len(step.output) for step in steps] == [5] * 8
     assert draft.evaluated == list(range(3 + 40 - 2))  # not the last draft token, nor the last bonus token
@@ -113,7 +114,7 @@ def test_a_rejected_draft_is_replaced_without_decoding_the_accepted_part_again()
     draft = ToyContext(blend(table(5), table(6), 0.7), max_rows=1)
     drafter = ModelDrafter(draft, sampler, NUM_TOKENS, ())
     tokens = [1, 2, 3]
-    for step in speculate(target, drafter, Fixed(4), sampler, tokens, (), 60):
+    for step in speculate(target, Fixed(drafter, 4), sampler, tokens, (), 60):
         begin = len(tokens)
         tokens += step.output
         seen, draft.evaluated = draft.evaluated, []
@@ -128,7 +129,7 @@ def test_the_draft_keeps_to_its_limits(num_draft):
     sampler = Sampler()
     target = ToyContext(table(5), n_ctx=30, max_rows=6)
     drafter = ModelDrafter(ToyContext(table(5), max_rows=1), sampler, NUM_TOKENS, ())
-    steps = list(speculate(target, drafter, Fixed(num_draft), sampler, [1] * 10, (), 100))
+    steps = list(speculate(target, Fixed(drafter, num_draft), sampler, [1] * 10, (), 100))
     assert sum(len(step.output) for step in steps) == 21  # the context, and one token more that needs no place
     assert max(step.drafted for step in steps) == min(num_draft, 5)
     assert all(step.accepted == step.drafted for step in steps)
@@ -138,7 +139,7 @@ def test_a_draft_whose_context_is_full_stops_and_the_text_goes_on():
     sampler = Sampler()
     target = ToyContext(table(5))
     drafter = ModelDrafter(ToyContext(table(5), n_ctx=20, max_rows=1), sampler, NUM_TOKENS, ())
-    steps = list(speculate(target, drafter, Fixed(4), sampler, [1, 2], (), 60))
+    steps = list(speculate(target, Fixed(drafter, 4), sampler, [1, 2], (), 60))
     assert steps[0].drafted == 4
     assert steps[-1].drafted == 0
     assert sum(len(step.output) for step in steps) == 60
@@ -150,5 +151,5 @@ def test_a_text_ends_with_the_first_end_token_even_inside_an_accepted_block():
     free = reference(target.logits_of, sampler, [1, 2], (), 40)
     end = free[10]
     drafter = ModelDrafter(ToyContext(table(5), max_rows=1), sampler, NUM_TOKENS, {end})
-    output = run(target, drafter, Fixed(7), sampler, [1, 2], {end}, 40)
+    output = run(target, Fixed(drafter, 7), sampler, [1, 2], {end}, 40)
     assert output == free[: free.index(end) + 1]

@@ -97,5 +97,6 @@ def test_reading_a_header():
     assert read_tokenizer(Header(metadata, 1, 1)) == TOKENIZER
     with pytest.raises(MalformedError, match="no token for the byte 0x00"):
         read_tokenizer(Header({**metadata, "tokenizer.ggml.model": b"llama"}, 1, 1))
-    with pytest.raises(MalformedError, match="no vocabulary"):
-        read_tokenizer(Header({}, 1, 1))
+    for without in ({}, {**metadata, "tokenizer.ggml.model": b"none"}):
+        with pytest.raises(MalformedError, match="no vocabulary"):
+            read_tokenizer(Header(without, 1, 1))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from specgguf.core.context import Context
-from specgguf.core.drafting import NoDrafter
+from specgguf.core.controller import Plain
 from specgguf.core.loop import speculate
 
 NUM_TOKENS = 6
@@ -56,10 +56,10 @@ def reference(logits_of, sampler, prompt, eog, max_tokens, n_ctx=10_000):
     return tokens[len(prompt) :]
 
 
-def run(target, drafter, controller, sampler, prompt, eog=(), max_tokens=50):
+def run(target, controller, sampler, prompt, eog=(), max_tokens=50):
     """All output tokens of the loop, checking after every round that the cache holds what it should."""
     tokens = list(prompt)
-    for step in speculate(target, drafter, controller, sampler, prompt, eog, max_tokens):
+    for step in speculate(target, controller, sampler, prompt, eog, max_tokens):
         tokens += step.output
         assert target.tokens == tokens[:-1]
         assert target.cache[: len(target.tokens)] == target.tokens
@@ -67,4 +67,4 @@ def run(target, drafter, controller, sampler, prompt, eog=(), max_tokens=50):
     return tokens[len(prompt) :]
 
 
-PLAIN = NoDrafter()
+PLAIN = Plain()

@@ -1,0 +1,73 @@
+"""`specgguf doctor`: the machine, and what is known of a pair on it."""
+
+from typing import TYPE_CHECKING, Any
+
+from specgguf.cli import options, output
+from specgguf.cli.opening import Models, open_profiles, open_resolver, open_store
+
+if TYPE_CHECKING:
+    from specgguf.exact import Prover
+
+
+def doctor(
+    pair: options.Pair = None,
+    target: options.Target = None,
+    quant: options.Quant = None,
+    gpu_layers: options.GpuLayers = None,
+    threads: options.Threads = None,
+    offline: options.Offline = False,
+    json: options.Json = False,
+) -> None:
+    """Tell devices, build and threads, and what was measured of a target on this machine: nothing is measured now."""
+    from specgguf.llama import library
+
+    store = open_store(offline)
+    resolver = open_resolver(store)
+    file = Models(pair, target, None, quant, None).resolve(resolver, "target")
+    path = store.find(file) if file else None
+    report: dict[str, Any] = {
+        "llama.cpp": library.version(),
+        "devices": library.devices(),
+        "gpu": library.gpu_available(),
+        "threads": threads or library.num_physical_cores(),
+        "target": str(path) if path else None,
+        "store": str(store.root),
+    }
+    if path:
+        from specgguf.engine import open_prover
+
+        report |= _widths(open_prover(path, gpu_layers, threads, open_profiles(store)))
+    if json:
+        output.write_json(report)
+        return
+    for name, value in report.items():
+        if name == "profiles":
+            output.write("".join(_profile(profile) for profile in value))
+        else:
+            output.write(f"{name + ':':11s}{'-' if value is None else value}\n")
+
+
+def _widths(prover: "Prover") -> dict[str, Any]:
+    from specgguf.exact import candidates
+
+    found = {arithmetic: prover.known(arithmetic) for arithmetic in candidates(None, None)}
+    choice = prover.recall(list(found))
+    return {
+        "profiles": [
+            {"settings": str(arithmetic), "classes": known.classes, "seconds": known.seconds}
+            for arithmetic, known in found.items()
+            if known
+        ],
+        "exact": str(choice) if choice else "not measured yet: the first run with --exact does it",
+    }
+
+
+def _profile(profile: dict[str, Any]) -> str:
+    seconds = profile["seconds"]
+    costs = ", ".join(f"{width}: {seconds[width] / seconds[1]:.2f}" for width in seconds)
+    classes = " ".join("{" + ",".join(map(str, group)) + "}" for group in profile["classes"])
+    return (
+        f"measured with {profile['settings']}\n"
+        f"  widths with equal bits  {classes}\n"
+        f"  time by width           {costs} (width 1: {seconds[1] * 1000:.1f} ms)\n"
+    )

@@ -1,0 +1,192 @@
+"""`specgguf golden`: regression tests of the text itself."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from specgguf.cli import options, output
+from specgguf.cli.opening import Models, open_engine, open_store
+from specgguf.cli.options import Speculate
+from specgguf.errors import UsageError
+from specgguf.files import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from specgguf.engine import Engine
+    from specgguf.golden import Outcome
+
+golden = typer.Typer(help="Record what a target says, and verify that it still says so while speculating.")
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The golden file.")]
+MaxDrop = Annotated[
+    float | None,
+    typer.Option(
+        "--max-acceptance-drop", min=0.0, max=1.0, metavar="D", help="Fail if the acceptance rate is lower by more."
+    ),
+]
+
+
+@golden.command()
+def record(
+    file: File,
+    prompts: options.Prompts = None,
+    pair: options.Pair = None,
+    target: options.Target = None,
+    draft: options.Draft = None,
+    quant: options.Quant = None,
+    draft_quant: options.DraftQuant = None,
+    draft_max: options.DraftMax = None,
+    exact: options.Exact = False,
+    max_tokens: options.MaxTokens = 64,
+    temperature: options.Temperature = 0.0,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    seed: options.Seed = 0,
+    threads: options.Threads = None,
+    gpu_layers: options.GpuLayers = None,
+    draft_gpu_layers: options.DraftGpuLayers = None,
+    offline: options.Offline = False,
+) -> None:
+    """Answer the prompts by plain decoding, and write down tokens, margins, models and machine."""
+    from specgguf import golden as goldens
+    from specgguf.engine import EngineSettings
+    from specgguf.prompts import GOLDEN, built_in, read_prompts
+
+    chosen = read_prompts(prompts) if prompts else built_in(GOLDEN)
+    store = open_store(offline)
+    models = Models(pair, target, draft, quant, draft_quant)
+    settings = EngineSettings(
+        n_gpu_layers=gpu_layers, draft_n_gpu_layers=draft_gpu_layers, n_threads=threads, exact=exact
+    )
+    recordings = []
+    with open_engine(store, models, Speculate.MODEL, draft_max, settings) as engine:
+        sampler = engine.sampler(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
+        for number, prompt in enumerate(chosen):
+            seeded = replace(sampler, seed=sampler.seed + number)
+            recordings.append(goldens.record(engine, prompt, seeded, max_tokens or 64))
+            store.progress.show("recording", number + 1, len(chosen))
+        store.progress.close()
+        about = {
+            "made_with": goldens.circumstances(engine, store.digests.of),
+            "models": models._asdict(),
+            "sampling": {
+                name: getattr(sampler, name) for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")
+            },
+            "max_tokens": max_tokens,
+        }
+    try:
+        write_whole(file, goldens.dump(recordings, about))
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror}", "choose another place") from None
+    output.note(f"recorded {len(recordings)} prompts in {file}")
+
+
+@golden.command()
+def verify(
+    file: File,
+    pair: options.Pair = None,
+    target: options.Target = None,
+    draft: options.Draft = None,
+    quant: options.Quant = None,
+    draft_quant: options.DraftQuant = None,
+    draft_max: options.DraftMax = None,
+    speculate: options.SpeculateMode = Speculate.AUTO,
+    exact: options.Exact = False,
+    max_acceptance_drop: MaxDrop = None,
+    threads: options.Threads = None,
+    gpu_layers: options.GpuLayers = None,
+    draft_gpu_layers: options.DraftGpuLayers = None,
+    offline: options.Offline = False,
+    json: options.Json = False,
+) -> None:
+    """Answer the recorded prompts while speculating; exit code 1 if a text differs where no rounding explains it.
+
+    Without options that name models, those of the recording are used.
+    """
+    from specgguf import golden as goldens
+    from specgguf.core.sampling import Sampler
+    from specgguf.engine import EngineSettings
+
+    recordings, about = goldens.load(file)
+    models = Models(pair, target, draft, quant, draft_quant)
+    if not any(models):
+        models = Models(**about["models"])
+    store = open_store(offline)
+    settings = EngineSettings(
+        n_gpu_layers=gpu_layers, draft_n_gpu_layers=draft_gpu_layers, n_threads=threads, exact=exact
+    )
+    noise = goldens.Noise()
+    with open_engine(store, models, speculate, draft_max, settings) as engine:
+        changes = goldens.changes(about["made_with"], goldens.circumstances(engine, store.digests.of))
+        for change in changes:
+            output.note(change)
+        outcomes = []
+        answers = goldens.verify(
+            engine, recordings, lambda seed: Sampler(**about["sampling"], seed=seed), about["max_tokens"], noise
+        )
+        for outcome in answers:
+            outcomes.append(outcome)
+            store.progress.show("verifying", len(outcomes), len(recordings))
+        store.progress.close()
+        report = _as_dict(engine, outcomes, noise.level, changes, max_acceptance_drop)
+        if json:
+            output.write_json(report)
+        else:
+            output.write(_as_text(report))
+    if not report["passed"]:
+        raise typer.Exit(1)
+
+
+def _as_dict(
+    engine: "Engine", outcomes: "Sequence[Outcome]", noise: float, changes: "Sequence[str]", max_drop: float | None
+) -> dict[str, Any]:
+    from specgguf.golden import Verdict
+
+    verdicts = [outcome.verdict for outcome in outcomes]
+    drops = [max_drop is not None and outcome.acceptance_drop > max_drop for outcome in outcomes]
+    return {
+        "passed": "different" not in verdicts and not any(drops),
+        "exact": engine.is_exact,
+        "same": verdicts.count(Verdict.SAME),
+        "near_ties": verdicts.count(Verdict.NEAR_TIE),
+        "different": verdicts.count(Verdict.DIFFERENT),
+        "acceptance_dropped": sum(drops),
+        "noise": noise,
+        "changes": list(changes),
+        "prompts": [
+            {
+                **asdict(outcome),
+                "expected_text": _spelled(engine, outcome.expected),
+                "found_text": _spelled(engine, outcome.found),
+                "acceptance_dropped": dropped,
+            }
+            for outcome, dropped in zip(outcomes, drops, strict=True)
+        ],
+    }
+
+
+def _spelled(engine: "Engine", token: int | None) -> str | None:
+    return None if token is None else engine.piece(token).decode("utf-8", "replace")
+
+
+def _as_text(report: dict[str, Any]) -> str:
+    lines = []
+    for number, entry in enumerate(report["prompts"], 1):
+        line = f"{number:3d} {entry['category']:12s} {entry['verdict']:9s}"
+        if entry["position"] is not None:
+            margin = "the end" if entry["margin"] is None else f"margin {entry['margin']:.3f}"
+            line += f" at token {entry['position']}: {entry['expected']} {entry['expected_text']!r} was recorded, "
+            line += f"{entry['found']} {entry['found_text']!r} found; {margin}"
+        if entry["acceptance_dropped"]:
+            line += f" acceptance rate lower by {entry['acceptance_drop']:.2f}"
+        lines.append(line.rstrip())
+    lines.append(
+        f"{report['same']} of {len(report['prompts'])} the same, {report['near_ties']} near-ties, "
+        f"{report['different']} different; the gap between the two best tokens was seen to move by "
+        f"{report['noise']:.3f} with the batch width"
+    )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,50 @@
+"""The options that say how tokens are chosen."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specgguf.errors import UsageError
+
+if TYPE_CHECKING:
+    from specgguf.llama.grammar import GrammarText
+
+
+def parse_biases(texts: Sequence[str]) -> tuple[tuple[int, float], ...]:
+    """What --logit-bias says; raises UsageError if it is not ID=BIAS."""
+    biases = []
+    for text in texts:
+        token, _, bias = text.partition("=")
+        try:
+            value = float(bias)
+        except ValueError:
+            value = math.nan
+        if not token.isdecimal() or math.isnan(value) or value == math.inf:
+            raise UsageError(f"--logit-bias {text}: not ID=BIAS", "give a token id and a number, such as 42=-1.5")
+        biases.append((int(token), value))
+    return tuple(biases)
+
+
+def read_grammar(grammar: Path | None, json_schema: str | None) -> "GrammarText | None":
+    """What --grammar or --json-schema asks for; raises UsageError if it cannot be."""
+    if grammar is None and json_schema is None:
+        return None
+    from specgguf.llama.grammar import GrammarText
+
+    if grammar is not None:
+        if json_schema is not None:
+            raise UsageError("--grammar and --json-schema exclude each other", "give one of them")
+        return GrammarText.parse(_read("--grammar", grammar))
+    text = json_schema or ""
+    return GrammarText.from_schema(text if text.lstrip().startswith("{") else _read("--json-schema", Path(text)))
+
+
+def _read(option: str, path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f"{option}: {path} is not UTF-8 text", "convert it first") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{option}: cannot read {path}: {reason}", "check the path") from None

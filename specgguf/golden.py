@@ -1,0 +1,221 @@
+"""Golden files: what a target says by plain decoding, and whether it still says so while speculating.
+
+A text that differs is not yet a bug: llama.cpp rounds by batch width, and where the two best tokens nearly tie, that
+can tip the choice. So the recording holds the margin of every choice, and where a text forks, the margin there is
+compared with how much such gaps move between batch widths.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specgguf.core.sampling import Sampler
+from specgguf.engine import Engine
+from specgguf.errors import UsageError
+from specgguf.llama import library
+from specgguf.prompts import Prompt
+
+FORMAT = 1
+_WIDTHS = (2, 3, 5, 8, 16)
+_MOST_REPLAYS = 3
+
+
+class Verdict(StrEnum):
+    """What came of a prompt."""
+
+    SAME = "same"
+    NEAR_TIE = "near-tie"
+    DIFFERENT = "different"
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One answer by plain decoding. `margins`: how far each choice was from falling otherwise, in logits."""
+
+    category: str
+    prompt: str
+    seed: int
+    tokens: list[int]
+    text_sha256: str
+    margins: list[float]
+    drafted: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One answer while speculating, compared with its recording.
+
+    `position` is the first token that differs, `expected` and `found` are ids there (None: the text had ended).
+    """
+
+    category: str
+    prompt: str
+    verdict: Verdict
+    position: int | None
+    expected: int | None
+    found: int | None
+    margin: float | None
+    drafted: int
+    accepted: int
+    acceptance_drop: float
+    """By how much the acceptance rate is lower than in the recording."""
+
+
+@dataclass(slots=True)
+class _Recorder:
+    """A sampler that remembers the margins of its choices."""
+
+    sampler: Sampler
+    margins: list[float] = field(default_factory=list)
+
+    @property
+    def seed(self) -> int:
+        return self.sampler.seed
+
+    def sample(self, logits: Any, tokens: Sequence[int], ahead: Sequence[int] = ()) -> int:  # noqa: ANN401
+        choice = self.sampler.choose(logits, tokens, ahead)
+        self.margins.append(choice.margin)
+        return choice.token
+
+
+def record(engine: Engine, prompt: Prompt, sampler: Sampler, max_tokens: int) -> Recording:
+    """Answer plainly, and once more with the engine's draft for its acceptance."""
+    tokens = engine.tokenize_chat([{"role": "user", "content": prompt.prompt}])
+    recorder = _Recorder(sampler)
+    plain = engine.generate(tokens, sampler, max_tokens, num_draft=0, chooser=recorder)
+    text = "".join(plain)
+    drafted = accepted = 0
+    if engine.speculative:
+        speculative = engine.generate(tokens, sampler, max_tokens)
+        list(speculative)
+        drafted, accepted = speculative.stats.drafted.total(), speculative.stats.accepted.total()
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return Recording(
+        prompt.category, prompt.prompt, sampler.seed, plain.tokens, digest, recorder.margins, drafted, accepted
+    )
+
+
+def verify(
+    engine: Engine,
+    recordings: Sequence[Recording],
+    sampler_of: Callable[[int], Sampler],
+    max_tokens: int,
+    noise: "Noise",
+) -> Iterator[Outcome]:
+    """Answer every prompt while speculating and compare; `sampler_of` gives the sampler for a seed."""
+    for recording in recordings:
+        tokens = engine.tokenize_chat([{"role": "user", "content": recording.prompt}])
+        generation = engine.generate(tokens, sampler_of(recording.seed), max_tokens)
+        text = "".join(generation)
+        stats = generation.stats
+        drafted, accepted = stats.drafted.total(), stats.accepted.total()
+        drop = _rate(recording.accepted, recording.drafted) - stats.acceptance_rate if drafted else 0.0
+        position = _fork(recording.tokens, generation.tokens)
+        verdict, margin = Verdict.SAME, None
+        if position is not None and position < len(recording.margins):
+            margin = recording.margins[position]
+            noise.measure(engine, tokens, recording.tokens[: position + 1])
+            verdict = Verdict.NEAR_TIE if margin <= noise.level else Verdict.DIFFERENT
+        elif position is not None or hashlib.sha256(text.encode()).hexdigest() != recording.text_sha256:
+            verdict = Verdict.DIFFERENT
+        yield Outcome(
+            recording.category,
+            recording.prompt,
+            verdict,
+            position,
+            _at(recording.tokens, position),
+            _at(generation.tokens, position),
+            margin,
+            drafted,
+            accepted,
+            drop,
+        )
+
+
+@dataclass(slots=True)
+class Noise:
+    """How much the gap between the two best tokens moves between batch widths, in logits: the most that was seen."""
+
+    level: float = 0.0
+    replays: int = 0
+
+    def measure(self, engine: Engine, prompt: Sequence[int], output: Sequence[int]) -> None:
+        """Decode a known answer at several widths; after a few answers enough is known."""
+        if self.replays == _MOST_REPLAYS:
+            return
+        self.replays += 1
+        usual: list[tuple[int, int, float]] = []
+        for logits in engine.replay(prompt, output, 1):
+            second, first = np.argpartition(logits, -2)[-2:]
+            usual.append((first, second, float(logits[first] - logits[second])))
+        for width in (width for width in _WIDTHS if width <= engine.max_width):
+            for (first, second, gap), logits in zip(usual, engine.replay(prompt, output, width), strict=True):
+                self.level = max(self.level, abs(float(logits[first] - logits[second]) - gap))
+
+
+def _fork(one: Sequence[int], two: Sequence[int]) -> int | None:
+    """The first position where two answers differ; the end of the shorter if it is all of the other's beginning."""
+    different = (i for i, (expected, found) in enumerate(zip(one, two, strict=False)) if expected != found)
+    return next(different, None if len(one) == len(two) else min(len(one), len(two)))
+
+
+def _at(tokens: Sequence[int], position: int | None) -> int | None:
+    return None if position is None or position >= len(tokens) else tokens[position]
+
+
+def _rate(accepted: int, drafted: int) -> float:
+    return accepted / max(1, drafted)
+
+
+def circumstances(engine: Engine, digest_of: Callable[[Path], str]) -> dict[str, str | None]:
+    """What a text may depend on, besides prompt and sampling."""
+    models = {"target": engine.target_header, "draft": engine.draft_header if engine.speculative else None}
+    told: dict[str, str | None] = {}
+    for role, header in models.items():
+        told[role] = f"{header.path.name}, sha256 {digest_of(header.path)}" if header else None
+        told[f"{role} tokenizer"] = header.tokenizer.fingerprint if header else None
+    told |= {"llama.cpp": library.version(), "device": library.devices(), "exact": str(engine.exact_choice or "no")}
+    return told
+
+
+def changes(recorded: Mapping[str, str | None], now: Mapping[str, str | None]) -> list[str]:
+    """What is not as it was, a line each."""
+    return [
+        f"{name} has changed since the recording: {recorded.get(name) or 'none'} then, {value or 'none'} now"
+        for name, value in now.items()
+        if recorded.get(name) != value
+    ]
+
+
+def dump(recordings: Sequence[Recording], about: Mapping[str, Any]) -> str:
+    """The text of a golden file; `about` says with what it was made."""
+    return json.dumps(
+        {"format": FORMAT, **about, "prompts": [asdict(recording) for recording in recordings]},
+        ensure_ascii=False,
+        indent=1,
+    )
+
+
+def load(path: Path) -> tuple[list[Recording], dict[str, Any]]:
+    """What `dump` wrote; raises UsageError if it is no golden file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        about = {key: content[key] for key in ("made_with", "models", "sampling", "max_tokens")}
+        if content["format"] != FORMAT:
+            raise UsageError(f"{path} has format {content['format']}, this program reads {FORMAT}", "record it anew")
+        recordings = [Recording(**prompt) for prompt in content["prompts"]]
+        for recording in recordings:
+            if len(recording.tokens) != len(recording.margins):
+                raise ValueError(f"{len(recording.tokens)} tokens with {len(recording.margins)} margins")
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", "check the path") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path} is no golden file: {error}", "make one with specgguf golden record") from None
+    return recordings, about
