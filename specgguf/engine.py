@@ -251,12 +251,14 @@ class Engine(Closing):
         max_tokens: int | None = None,
         stops: Sequence[str] = (),
         num_draft: int | None = None,
+        mode: Mode | None = None,
         chooser: Chooser | None = None,
         grammar: GrammarText | None = None,
     ) -> Generation:
         """Continue `prompt`; the work is done while the result is iterated.
 
-        `num_draft` is a fixed draft length for this text, 0 for plain decoding; None drafts as the settings say.
+        `mode` and `num_draft` are for this text instead of those of the settings; `num_draft` alone is a fixed draft
+        length, 0 plain decoding.
         `chooser` stands around `sampler` for the target's choices. `grammar` is what the answer must be of.
         Raises UsageError for an empty prompt or a --ctx the model does not know, ContextError for a prompt longer
         than the context.
@@ -272,7 +274,7 @@ class Engine(Closing):
             self._open_contexts(n_ctx)
         if grammar:
             sampler = replace(sampler, grammar=grammar.begin(self._target.vocab, len(prompt)))
-        controller = self._controller(sampler, num_draft)
+        controller = self._controller(sampler, mode or ("fixed" if num_draft is not None else self._mode), num_draft)
         steps = self._steps(prompt, chooser or sampler, controller, n_ctx if max_tokens is None else max_tokens)
         return Generation(len(prompt), sampler, self, steps, TextStream(stops))
 
@@ -303,8 +305,7 @@ class Engine(Closing):
         self.prefill_s = time.perf_counter() - begin
         yield from speculate(target, controller, sampler, prompt, self.eog, max_tokens)
 
-    def _controller(self, sampler: Sampler, num_draft: int | None) -> Controller:
-        mode = "fixed" if num_draft is not None else self._mode
+    def _controller(self, sampler: Sampler, mode: Mode, num_draft: int | None) -> Controller:
         num_draft = self.settings.num_draft if num_draft is None else num_draft
         model = None
         if self.parity and len(self._contexts) > 1 and mode != "ngram":
@@ -313,8 +314,10 @@ class Engine(Closing):
             return Auto(self._policy, model, self._suffix if mode != "model" else None)
         return Fixed(model, num_draft, self._widths) if model and num_draft and mode == "fixed" else Plain(self._widths)
 
-    def forget(self) -> None:
-        """Start anew with what was learned about drafts, and with the texts seen; costs stay known."""
+    def start_cold(self) -> None:
+        """Empty the caches, and forget texts and what was learned about drafts; costs stay known."""
+        for context in self._contexts:
+            context.truncate(0)
         self._learn_anew(self._policy.costs.table())
 
     def _learn_anew(self, seconds: Mapping[int, float]) -> None:

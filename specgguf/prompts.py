@@ -14,6 +14,9 @@ GOLDEN = frozenset(
 )
 """Categories of the built-in prompts that golden files hold."""
 
+BENCH = frozenset({"chat", "code", "edit", "summary", "extraction", "maths", "translation", "story"})
+"""Categories of the built-in prompts that speed is measured with."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prompt:

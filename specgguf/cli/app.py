@@ -7,6 +7,7 @@ from typing import NoReturn
 import typer
 
 from specgguf.cli import output
+from specgguf.cli.bench import bench
 from specgguf.cli.check import check
 from specgguf.cli.doctor import doctor
 from specgguf.cli.golden import golden
@@ -29,6 +30,7 @@ app.command()(pull)
 app.command()(check)
 app.command()(quantize)
 app.command()(doctor)
+app.command()(bench)
 app.add_typer(golden, name="golden")
 
 
