@@ -6,8 +6,8 @@ from math import inf
 
 from specgguf.core.costs import WidthCosts
 
-# Guesses to start from and time constants, none of them sensitive: halving or doubling one moves the speed on
-# recorded texts by about a percent (tests/core/replay.py has the texts).
+# Guesses to start from and time constants, none of them sensitive: where drafts win, halving or doubling one moves
+# the speed of recorded texts by about a percent (tests/core/replay.py has the texts).
 _EDGES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.97, 0.995)
 """Bounds of the bins of a model's probabilities: finer where most of them are."""
 _CONFIDENT = 0.9
@@ -208,7 +208,7 @@ class Adaptive:
         self._learn(sent, accepted, probabilities, next_matched)
         if probabilities:
             self._lost += loss / self.costs.plain
-        if sent and loss < 0:
+        if sent and probabilities and loss < 0:
             self._failures = 0
             self._lost = 0.0
         if self._lost > _PATIENCE:

@@ -6,6 +6,7 @@ from typing import Protocol
 from specgguf.core.adaptive import Adaptive
 from specgguf.core.drafting import Draft, ModelDrafter
 from specgguf.core.suffix import SuffixDrafter
+from specgguf.core.verify import Verdict
 
 
 class Controller(Protocol):
@@ -17,8 +18,8 @@ class Controller(Protocol):
     def width(self, rows: int) -> int:
         """How wide a batch of so many rows is made."""
 
-    def observe(self, draft: Draft, accepted: int, target_s: float) -> None:
-        """Learn from a round: how many draft tokens were accepted, and what their verification took."""
+    def observe(self, draft: Draft, verdict: Verdict, target_s: float) -> None:
+        """Learn from a round: what came of the draft, and how many seconds its verification took."""
 
 
 class Plain:
@@ -36,7 +37,7 @@ class Plain:
         """The next width there is."""
         return min((width for width in self._widths if width >= rows), default=rows)
 
-    def observe(self, draft: Draft, accepted: int, target_s: float) -> None:
+    def observe(self, draft: Draft, verdict: Verdict, target_s: float) -> None:
         """Learns nothing."""
 
 
@@ -65,9 +66,9 @@ class Auto:
     def draft(self, tokens: Sequence[int], limit: int) -> Draft:
         """The proposal with the greatest value, cut to its most valuable beginning; none if nothing pays."""
         policy = self._policy
-        if self._model and not self._started:
-            policy.start(self._model.behind(tokens))
-        self._started = True
+        if not self._started:
+            policy.start(self._model.behind(tokens) if self._model else 0)
+            self._started = True
         limit = min(limit, policy.costs.cap)
         seen, gain = Draft(), 0.0
         if self._suffix and limit > 0:
@@ -77,7 +78,8 @@ class Auto:
         if self._model and gain <= policy.prospect():
             draft = self._model.draft(tokens, limit, policy.want_more)
             if draft.probabilities:
-                del draft.tokens[policy.take(draft.probabilities) :]
+                count = policy.take(draft.probabilities)
+                draft.tokens, draft.unsent = draft.tokens[:count], draft.tokens[count:]
                 return draft
         return seen
 
@@ -85,9 +87,11 @@ class Auto:
         """The cheapest width with room for the rows."""
         return self._policy.costs.width(rows)
 
-    def observe(self, draft: Draft, accepted: int, target_s: float) -> None:
+    def observe(self, draft: Draft, verdict: Verdict, target_s: float) -> None:
         """Hand on what was learned."""
-        sent = len(draft.tokens)
-        self._policy.observe(sent, accepted, target_s, draft.seconds, draft.probabilities)
+        sent, accepted = len(draft.tokens), verdict.accepted
+        known = accepted == sent and draft.unsent
+        next_matched = verdict.output[-1] == draft.unsent[0] if known else None
+        self._policy.observe(sent, accepted, target_s, draft.seconds, draft.probabilities, next_matched)
         if self._suffix and draft.source == self._suffix.source:
             self._suffix.observe(accepted, sent)

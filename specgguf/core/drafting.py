@@ -19,8 +19,10 @@ class Draft:
 
     source: str = "none"
     tokens: list[int] = field(default_factory=list)
+    unsent: list[int] = field(default_factory=list)
+    """Tokens drafted behind those, but not worth verifying."""
     probabilities: list[float] = field(default_factory=list)
-    """How sure the drafter was of each, of those too that were cut off before verification."""
+    """How sure the drafter was of each of both."""
     seconds: float = 0.0
     """Time spent on it."""
 

@@ -44,7 +44,7 @@ def speculate(
         verdict = verify(draft.tokens, logits, sampler, tokens, eog)
         tokens += verdict.output
         target.truncate(len(tokens) - 1)
-        controller.observe(draft, verdict.accepted, target.decode_s - begin_s)
+        controller.observe(draft, verdict, target.decode_s - begin_s)
         yield Step(verdict.output, len(draft.tokens), verdict.accepted, draft.source)
         if tokens[-1] in eog:
             return

@@ -423,8 +423,8 @@ class Copier(Plain):
     def draft(self, tokens, limit):
         return Draft(self.drafter.source, self.drafter.draft(tokens, min(limit, self.num_draft)))
 
-    def observe(self, draft, accepted, target_s):
-        self.drafter.observe(accepted, len(draft.tokens))
+    def observe(self, draft, verdict, target_s):
+        self.drafter.observe(verdict.accepted, len(draft.tokens))
 
 
 @settings(max_examples=60, deadline=None)

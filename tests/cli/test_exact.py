@@ -1,0 +1,90 @@
+"""`--exact` and what it remembers, with models small enough to be measured in a moment."""
+
+import json
+
+import pytest
+
+from tests.cli.program import specgguf
+
+
+@pytest.fixture
+def home(tmp_path):
+    return {"SPECGGUF_HOME": tmp_path / "store"}
+
+
+def tokens(toy_models, home, *options):
+    models = ["-m", toy_models["endless"], "-d", toy_models["draft"]]
+    result = specgguf("run", *models, "-n", 40, "--json", *options, "the cat sat on the mat", **home)
+    assert (result.returncode, result.stderr) == (0, b""), result.stderr
+    return json.loads(result.stdout)
+
+
+def profiles(home):
+    return sorted((home["SPECGGUF_HOME"] / "profiles").glob("*.json"))
+
+
+@pytest.mark.parametrize("sampling", [[], ["--temp", "1.5", "--seed", "3"]])
+def test_drafts_of_any_kind_change_no_token(toy_models, home, sampling):
+    plain = tokens(toy_models, home, "--exact", "--speculate", "off", *sampling)
+    assert plain["exact"] is True
+    assert plain["speculation"]["drafted"] == 0
+    drafted = 0
+    for options in (["auto"], ["ngram"], ["model"], ["fixed", "-k", "1"], ["fixed", "-k", "7"], ["fixed", "-k", "16"]):
+        found = tokens(toy_models, home, "--exact", "--speculate", *options, *sampling)
+        assert found["tokens"] == plain["tokens"]
+        drafted += found["speculation"]["drafted"]
+    chosen = json.loads(specgguf("doctor", "-m", toy_models["endless"], "--json", **home).stdout)["exact"]
+    assert (drafted > 0) == (not chosen.startswith("batches of 1 tokens"))
+
+
+def test_what_was_measured_is_remembered_and_a_damaged_record_is_not_believed(toy_models, home):
+    tokens(toy_models, home, "--exact")
+    remembered = {path: path.read_text() for path in profiles(home)}
+    assert len(remembered) == 3  # the usual settings, other cells, and weights as they are
+    tokens(toy_models, home, "--exact")
+    assert {path: path.read_text() for path in profiles(home)} == remembered
+    damaged = profiles(home)[0]
+    record = json.loads(remembered[damaged])
+    record["measurement"]["classes"] = [[5]]
+    for content in (json.dumps(record), remembered[damaged][:100], "", "[]"):
+        damaged.write_text(content)
+        assert tokens(toy_models, home, "--exact")["exact"] is True
+        assert json.loads(damaged.read_text())["measurement"]["classes"] != [[5]]
+
+
+def test_another_machine_or_setting_is_measured_anew(toy_models, home):
+    tokens(toy_models, home, "--exact", "-t", "1")
+    tokens(toy_models, home, "--exact", "-t", "2")
+    assert len(profiles(home)) == 6
+    tokens(toy_models, home, "--exact", "-t", "2", "--cache-type-k", "f32")
+    assert len(profiles(home)) == 8
+
+
+def test_doctor_tells_what_is_known(toy_models, home):
+    before = json.loads(specgguf("doctor", "-m", toy_models["endless"], "--json", **home).stdout)
+    assert before["exact"].startswith("not measured yet")
+    assert before["threads"] > 0
+    chosen = tokens(toy_models, home, "--exact")
+    after = json.loads(specgguf("doctor", "-m", toy_models["endless"], "--json", **home).stdout)
+    assert after["exact"].startswith("batches of ")
+    assert len(after["profiles"]) == 3
+    assert chosen["exact"] is True
+    shown = specgguf("doctor", "-m", toy_models["endless"], **home).stdout.decode()
+    assert "widths with equal bits" in shown
+    assert "time by width" in shown
+
+
+def test_the_usual_mode_is_exact_where_all_widths_agree(toy_models, home):
+    assert tokens(toy_models, home)["exact"] is False  # nothing is known yet
+    tokens(toy_models, home, "--exact")
+    usual = next(
+        entry
+        for entry in json.loads(specgguf("doctor", "-m", toy_models["endless"], "--json", **home).stdout)["profiles"]
+        if entry["settings"].startswith("weight repacking on, f16")
+    )
+    expected = any(set(range(1, 18)) <= set(group) for group in usual["classes"])
+    assert tokens(toy_models, home)["exact"] is expected
+    one_class = next(group for group in usual["classes"] if 1 in group)
+    cap = max(width for width in one_class if set(range(1, width + 1)) <= set(one_class)) - 1
+    if cap:
+        assert tokens(toy_models, home, "-k", cap)["exact"] is True
