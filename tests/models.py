@@ -10,10 +10,15 @@ TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfo
 EMBED, HEADS, FEED, LAYERS, INNER, STATE, CONV = 64, 4, 128, 2, 128, 16, 4
 
 
-def write_attention(path: Path, seed=1, words=WORDS, template=TEMPLATE, bos=True, n_ctx=2048, endless=False) -> Path:
+def write_attention(
+    path: Path, seed=1, words=WORDS, template=TEMPLATE, bos=True, n_ctx=2048, endless=False, sampling=None
+) -> Path:
     """A model of llama's architecture; an endless one never chooses a special token while greedy."""
     writer = GGUFWriter(path, "llama")
     _common(writer, words, template, bos, n_ctx)
+    for name, value in (sampling or {}).items():
+        add = writer.add_int32 if isinstance(value, int) else writer.add_float32
+        add(f"general.sampling.{name}", value)
     writer.add_feed_forward_length(FEED)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(HEADS)

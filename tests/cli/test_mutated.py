@@ -73,9 +73,8 @@ def value(content, kind=None):
     return struct.pack("<I", kind) + bare(kind, content)
 
 
-def array(kind, items, count=None):
-    count = len(items) if count is None else count
-    return struct.pack("<IIQ", ARRAY, kind, count) + b"".join(bare(kind, item) for item in items)
+def array(kind, items):
+    return struct.pack("<IIQ", ARRAY, kind, len(items)) + b"".join(bare(kind, item) for item in items)
 
 
 @dataclass
@@ -120,7 +119,7 @@ class Toy:
     def __getitem__(self, name):
         return dict(self.keys)[encoded(name.encode())]
 
-    def having(self, **changes):
+    def having(self, changes):
         """With other values by name, new ones at the end; without those that are None."""
         keys = {**dict(self.keys), **{encoded(name.encode()): content for name, content in changes.items()}}
         return self.file(keys=[(name, content) for name, content in keys.items() if content is not None])
@@ -169,7 +168,7 @@ def false_lengths(toy):
             length = false_length(content[12:], next(changes))
             yield (
                 f"value of key {number} with length {length}",
-                toy.having(**{name[8:].decode(): content[:4] + encoded(content[12:], length)}),
+                toy.having({name[8:].decode(): content[:4] + encoded(content[12:], length)}),
             )
     for number, (name, *rest) in enumerate(toy.tensors):
         length = false_length(name[8:], next(changes))
@@ -177,7 +176,7 @@ def false_lengths(toy):
     for number in (0, 100, len(toy.tokens) - 1):
         length = false_length(toy.tokens[number], next(changes))
         content = b"".join(encoded(token, length if i == number else None) for i, token in enumerate(toy.tokens))
-        yield f"token {number} with length {length}", toy.having(**{TOKENS: toy[TOKENS][:16] + content})
+        yield f"token {number} with length {length}", toy.having({TOKENS: toy[TOKENS][:16] + content})
 
 
 def false_length(text, change):
@@ -188,16 +187,16 @@ def false_types(toy):
     kinds = cycle((13, 255, U32_MAX))
     for name, content in toy.keys:
         kind = next(kinds)
-        yield f"{name[8:]} of type {kind}", toy.having(**{name[8:].decode(): struct.pack("<I", kind) + content[4:]})
+        yield f"{name[8:]} of type {kind}", toy.having({name[8:].decode(): struct.pack("<I", kind) + content[4:]})
     for name in (TOKENS, SCORES, TYPES):
         for kind in (ARRAY, next(kinds)):
             content = toy[name][:4] + struct.pack("<I", kind) + toy[name][8:]
-            yield f"{name} of elements of type {kind}", toy.having(**{name: content})
-        yield f"{name} of numbers of another type", toy.having(**{name: array(U64, [2] * len(toy.tokens))})
-        yield f"{name} a number", toy.having(**{name: value(2)})
+            yield f"{name} of elements of type {kind}", toy.having({name: content})
+        yield f"{name} of numbers of another type", toy.having({name: array(U64, [2] * len(toy.tokens))})
+        yield f"{name} a number", toy.having({name: value(2)})
     for name in NEEDED:
         for other in (value(2, I32), array(F32, [2.0])):
-            yield f"{name} of type {other[0]}", toy.having(**{name: other})
+            yield f"{name} of type {other[0]}", toy.having({name: other})
 
 
 def arrays_of_other_lengths(toy):
@@ -205,25 +204,25 @@ def arrays_of_other_lengths(toy):
     for name in (TOKENS, SCORES, TYPES):
         for count in (len(toy.tokens) - 1, len(toy.tokens) + 1, 1 << 24, next(huge)):
             content = toy[name][:8] + struct.pack("<Q", count) + toy[name][16:]
-            yield f"{name} said to be {count} long", toy.having(**{name: content})
+            yield f"{name} said to be {count} long", toy.having({name: content})
     for count in (0, 1, len(toy.tokens) - 1):
-        yield f"{count} tokens", toy.having(**{TOKENS: array(STRING, toy.tokens[:count])})
-        yield f"{count} scores", toy.having(**{SCORES: array(F32, [0.0] * count)})
-        yield f"{count} types", toy.having(**{TYPES: array(I32, [1] * count)})
-    yield "one token too many", toy.having(**{TOKENS: array(STRING, [*toy.tokens, b"more"])})
-    yield "a token twice", toy.having(**{TOKENS: array(STRING, [*toy.tokens[:-1], toy.tokens[-2]])})
+        yield f"{count} tokens", toy.having({TOKENS: array(STRING, toy.tokens[:count])})
+        yield f"{count} scores", toy.having({SCORES: array(F32, [0.0] * count)})
+        yield f"{count} types", toy.having({TYPES: array(I32, [1] * count)})
+    yield "one token too many", toy.having({TOKENS: array(STRING, [*toy.tokens, b"more"])})
+    yield "a token twice", toy.having({TOKENS: array(STRING, [*toy.tokens[:-1], toy.tokens[-2]])})
     for byte in (0, 10, 255):
         tokens = [b"other" if token == b"<0x%02X>" % byte else token for token in toy.tokens]
-        yield f"no token for byte {byte}", toy.having(**{TOKENS: array(STRING, tokens)})
+        yield f"no token for byte {byte}", toy.having({TOKENS: array(STRING, tokens)})
 
 
 def nonsense(toy):
     for name, contents in NONSENSE.items():
         for content in contents:
-            yield f"{name} is {content}", toy.having(**{name: value(content)})
+            yield f"{name} is {content}", toy.having({name: value(content)})
     for kind in (b"none", b"no_vocab"):
         changes = {"tokenizer.ggml.model": value(kind), "llama.vocab_size": value(2**26)}
-        yield f"{kind}, and many tokens", toy.having(**changes)
+        yield f"{kind}, and many tokens", toy.having(changes)
     for architecture in ("bert", "olmo2", "phimoe"):
         renamed = {name[8:].decode(): content for name, content in toy.keys}
         renamed = {name.replace("llama.", f"{architecture}."): content for name, content in renamed.items()}
@@ -236,7 +235,7 @@ def nonsense(toy):
 
 def missing_and_double_parts(toy):
     for name in NEEDED:
-        yield f"no {name}", toy.having(**{name: None})
+        yield f"no {name}", toy.having({name: None})
     for name, content in toy.keys[:3]:
         yield f"{name[8:]} twice", toy.file(keys=[*toy.keys, (name, content)])
     yield "no keys", toy.file(keys=[])
@@ -278,30 +277,24 @@ def perhaps_valid(toy):
         yield f"byte {byte} flipped", flipped(whole, byte, dice.randrange(8))
     for name in ("bos", "eos"):
         for token in (len(toy.tokens), U32_MAX):
-            yield f"{name} is {token}", toy.having(**{f"tokenizer.ggml.{name}_token_id": value(token)})
-        yield f"{name} is -1", toy.having(**{f"tokenizer.ggml.{name}_token_id": value(-1, I32)})
+            yield f"{name} is {token}", toy.having({f"tokenizer.ggml.{name}_token_id": value(token)})
+        yield f"{name} is -1", toy.having({f"tokenizer.ggml.{name}_token_id": value(-1, I32)})
     for name in (SCORES, TYPES, "tokenizer.ggml.bos_token_id", "llama.attention.head_count_kv"):
-        yield f"no {name}", toy.having(**{name: None})
+        yield f"no {name}", toy.having({name: None})
     for token in (b"", b"\xff", b"a\0b", b"x" * 1_000_000):
-        yield f"a token {token[:3]}", toy.having(**{TOKENS: array(STRING, [*toy.tokens[:-1], token])})
-    yield "types of no meaning", toy.having(**{TYPES: array(I32, [-(2**31)] * len(toy.tokens))})
-    yield "scores of no meaning", toy.having(**{SCORES: array(F32, [float("nan")] * len(toy.tokens))})
-    yield "a template that is no text", toy.having(**{"tokenizer.chat_template": value(b"\xff{{ messages }}")})
-    yield "a long context", toy.having(**{"llama.context_length": value(2**31 - 1)})
+        yield f"a token {token[:3]}", toy.having({TOKENS: array(STRING, [*toy.tokens[:-1], token])})
+    yield "types of no meaning", toy.having({TYPES: array(I32, [-(2**31)] * len(toy.tokens))})
+    yield "scores of no meaning", toy.having({SCORES: array(F32, [float("nan")] * len(toy.tokens))})
+    yield "a template that is no text", toy.having({"tokenizer.chat_template": value(b"\xff{{ messages }}")})
+    yield "a long context", toy.having({"llama.context_length": value(2**31 - 1)})
     for number in (float("nan"), 1e38, 0.0):
         yield f"weights {number}", whole[: -len(toy.weights)] + struct.pack("<f", number) * (len(toy.weights) // 4)
     yield "version 2", toy.file(version=2)
     yield "more at its end", whole + bytes(1000)
 
 
-@dataclass
-class Ending:
-    result: subprocess.CompletedProcess
-    num_bytes: int  # of memory, at most
-
-
 def run(path):
-    """The program's end and its peak of memory; killed if it takes too long."""
+    """The program's end and its peak of memory in bytes; killed if it takes too long."""
     command = [EXECUTABLE, "run", "-m", path, "--speculate", "off", "-t", "1", "-n", "2", "hi"]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         variables = environment(OPENBLAS_NUM_THREADS=1)  # starting more costs a seventh of the time
@@ -314,18 +307,18 @@ def run(path):
         out.seek(0)
         err.seek(0)
         result = subprocess.CompletedProcess(command, process.returncode, out.read(), err.read())
-        return Ending(result, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+        return result, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def complaint(path, may_work):
-    """What is wrong with the end of a run, None if nothing is."""
-    ending = run(path)
+    """What is wrong with the end of the run, None if nothing is."""
+    result, num_bytes = run(path)
     try:
-        if not (may_work and (ending.result.returncode, ending.result.stderr) == (0, b"")):
-            failure(ending.result)
+        if not (may_work and (result.returncode, result.stderr) == (0, b"")):
+            failure(result)
     except AssertionError:
-        return f"exit code {ending.result.returncode}, stderr {ending.result.stderr[-1000:]!r}"
-    return f"{ending.num_bytes} bytes of memory" if ending.num_bytes > MOST_BYTES else None
+        return f"exit code {result.returncode}, stderr {result.stderr[-1000:]!r}"
+    return f"{num_bytes} bytes of memory" if num_bytes > MOST_BYTES else None
 
 
 def complaints(mutants, toy, folder, may_work=False):
@@ -353,7 +346,7 @@ def toy(toy_models):
 
 def test_the_parts_make_the_file(toy, toy_models, tmp_path):
     assert toy.file() == toy_models["target"].read_bytes()
-    assert run(toy_models["target"]).result.returncode == 0
+    assert run(toy_models["target"])[0].returncode == 0
 
 
 def test_damaged_files_are_failures_and_nothing_worse(toy, tmp_path):

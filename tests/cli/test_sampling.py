@@ -1,0 +1,85 @@
+"""Options that say how tokens are chosen, by the real executable."""
+
+import json
+
+import pytest
+
+from tests import models
+from tests.cli.program import failure, specgguf
+
+SCHEMA = json.dumps(
+    {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 8}, "ok": {"type": "boolean"}},
+        "required": ["name", "ok"],
+        "additionalProperties": False,
+    }
+)
+
+
+def answer(model, *options, draft=None):
+    drafts = ["-d", draft, "--speculate", "fixed", "-k", "5"] if draft else ["--speculate", "off"]
+    result = specgguf("run", "-m", model, *drafts, "-n", 60, "--json", *options, "the cat sat")
+    assert (result.returncode, result.stderr) == (0, b""), result.stderr
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("sampling", [[], *(["--temp", "1", "--seed", seed] for seed in "123")])
+def test_json_of_a_schema_with_and_without_drafts(toy_models, tmp_path, sampling):
+    path = tmp_path / "schema.json"
+    path.write_text(SCHEMA)
+    plain = answer(toy_models["target"], "--json-schema", SCHEMA, *sampling)
+    assert plain["finish_reason"] == "stop"
+    value = json.loads(plain["text"])
+    assert set(value) == {"name", "ok"}
+    assert isinstance(value["ok"], bool)
+    drafted = answer(toy_models["target"], "--json-schema", path, *sampling, draft=toy_models["draft"])
+    assert drafted["tokens"] == plain["tokens"]
+    assert drafted["speculation"]["accepted"] > 0
+
+
+def test_a_grammar_file(toy_models, tmp_path):
+    path = tmp_path / "yes.gbnf"
+    path.write_text('root ::= ("yes" | "no") "!"{3}\n')
+    found = answer(toy_models["target"], "--grammar", path, "--temp", 1, "--seed", 4)
+    assert found["text"] in ("yes!!!", "no!!!")
+    assert found["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--grammar", "BAD"], "grammar"),
+        (["--grammar", "MISSING"], "cannot read"),
+        (["--json-schema", '{"type": "thing"}'], "schema"),
+        (["--json-schema", "{"], "schema"),
+        (["--json-schema", "MISSING"], "cannot read"),
+        (["--grammar", "BAD", "--json-schema", "{}"], "exclude"),
+        (["--logit-bias", "5"], "ID=BIAS"),
+        (["--logit-bias", "5=inf"], "ID=BIAS"),
+        (["--logit-bias", "-5=1"], "ID=BIAS"),
+    ],
+)
+def test_mistakes_are_errors_before_a_model_is_loaded(tmp_path, options, named):
+    (tmp_path / "bad").write_text("root ::= nothing ( \n")
+    paths = {"BAD": tmp_path / "bad", "MISSING": tmp_path / "missing"}
+    options = [paths.get(option, option) for option in options]
+    message, _ = failure(specgguf("run", "-m", tmp_path / "no-such-model.gguf", *options, "hi"), code=2)
+    assert named in message
+
+
+def test_a_bias_bans_a_token(toy_models):
+    free = answer(toy_models["endless"])
+    banned = free["tokens"][0]
+    assert banned not in answer(toy_models["endless"], "--logit-bias", f"{banned}=-inf")["tokens"]
+
+
+def test_the_models_own_way_to_sample_is_the_default_and_can_be_overridden(toy_models, tmp_path):
+    model = models.write_attention(
+        tmp_path / "own.gguf", endless=True, sampling={"top_k": 1, "temp": 0.7, "penalty_repeat": 1.0}
+    )
+    greedy = answer(model)["tokens"]
+    assert answer(model, "--temp", 2, "--seed", 1)["tokens"] == greedy  # of one token there is no choice
+    assert answer(model, "--temp", 2, "--seed", 1, "--top-k", 40)["tokens"] != greedy
+    penalized = answer(model, "--presence-penalty", 50)["tokens"]
+    assert len(set(penalized)) == len(penalized)
