@@ -24,6 +24,8 @@ from specgguf.prompts import Prompt
 FORMAT = 1
 _WIDTHS = (2, 3, 5, 8, 16)
 _MOST_REPLAYS = 3
+_NO_CHOICE = 1e6
+"""The margin where only one token was allowed."""
 
 
 class Verdict(StrEnum):
@@ -81,7 +83,7 @@ class _Recorder:
 
     def sample(self, logits: Any, tokens: Sequence[int], ahead: Sequence[int] = ()) -> int:  # noqa: ANN401
         choice = self.sampler.choose(logits, tokens, ahead)
-        self.margins.append(choice.margin)
+        self.margins.append(min(choice.margin, _NO_CHOICE))
         return choice.token
 
 

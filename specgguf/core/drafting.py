@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from specgguf.core.context import Context, common_prefix
 from specgguf.core.sampling import Sampler
+from specgguf.errors import ContextError
 
 Wish = Callable[[Sequence[float]], bool]
 """Whether to draft one more token, given the draft's probabilities of those drafted so far."""
@@ -63,7 +64,10 @@ class ModelDrafter:
                 logits = self._context.sync(tokens, rows=1)
             else:
                 logits = self._context.decode(draft.tokens[-1:], rows=1)
-            token = self._sampler.sample(logits[0, : self._num_shared], tokens, draft.tokens)
+            try:
+                token = self._sampler.sample(logits[0, : self._num_shared], tokens, draft.tokens)
+            except ContextError:  # nothing the grammar allows, or no numbers: the target may still know better
+                break
             draft.probabilities.append(_probability(logits[0, : self._num_shared], token, self._sampler.temperature))
             draft.tokens.append(token)
         draft.seconds = self._context.decode_s - begin_s

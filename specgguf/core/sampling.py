@@ -51,8 +51,8 @@ class Choice:
     """A token, and how far it was from being another one.
 
     `margin` is in units of a difference of two logits: as long as no logit moves by more than half of it, the token
-    stays the same. Logits that differ only by rounding can lead to another token where the margin is as small as
-    that; where it is larger, another token is a mistake.
+    stays the same. Where rounding moves logits by at most x, another token is a tie if the margin is at most 2 x, and
+    a mistake otherwise. Infinite if nothing else can be chosen. With `typical_p` it is an estimate.
     """
 
     token: int

@@ -24,9 +24,9 @@ _NUM_STATES = 64
 """How many states before the last one are kept to go back to: more than a draft has tokens."""
 
 _MANY = 8192
-"""Ids asked about at once from which on it pays to go by their beginnings, """
+"""So many ids at once are asked about by their beginnings, which is faster,"""
 _OFTEN = 10
-"""and how often that has to happen until it pays to find those."""
+"""once it happened so often: to find the beginnings takes as long as some answers without them."""
 
 _CANDIDATE = np.dtype(lib.llama_token_data)
 
