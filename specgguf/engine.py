@@ -148,7 +148,7 @@ class Engine(Closing):
     ) -> None:
         """Judge the files, compare tokenizers, then load the weights.
 
-        In exact mode the batch widths are compared first, unless `profiles` remembers them; that takes a minute,
+        In exact mode the batch widths are compared first, unless `profiles` remembers them; that takes minutes,
         and `on_progress` is told what is done. Raises ModelError for an unusable file, ParityError for a draft with
         another tokenizer, UsageError for GPU layers without a GPU or where there are no exact widths.
         """

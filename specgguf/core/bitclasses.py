@@ -34,7 +34,9 @@ def measure(
     clock: Callable[[], float],
     on_progress: Callable[[int, int], object],
 ) -> Measurement:
-    """Decode the same tokens of `text` at every width, behind contexts of `depths` tokens, twice, and compare bytes.
+    """Decode the same tokens of `text` at every width, behind contexts of `depths` tokens, and compare bytes.
+
+    Behind the first one twice: a width may not even repeat itself.
 
     The rows of a whole stretch of `max_width` tokens are compared, so that the cells the widths write into the cache
     are compared too. `clock` tells the seconds spent in decoding so far; `on_progress` how many widths of how many
@@ -46,12 +48,13 @@ def measure(
     for number, depth in enumerate(depths):
         context.sync(text[:depth])
         for width in range(1, max_width + 1):
-            first, second = (
-                _stretch(context, text[depth : depth + max_width], width, clock, times[width]) for _ in range(2)
-            )
-            if first != second:
+            repeats = {
+                _stretch(context, text[depth : depth + max_width], width, clock, times[width])
+                for _ in range(1 if number else 2)
+            }
+            if len(repeats) > 1:
                 steady.discard(width)
-            digests[width].append(first)
+            digests[width] += repeats
             on_progress(number * max_width + width, len(depths) * max_width)
     groups: dict[tuple[bytes, ...], list[int]] = defaultdict(list)
     for width in sorted(steady):

@@ -78,7 +78,7 @@ class LlamaContext(Context, Closing):
             )
         super().__init__(
             n_ctx=min(settings.n_ctx, int(lib.llama_n_ctx(self._pointer))),  # llama.cpp rounds up
-            n_batch=int(lib.llama_n_batch(self._pointer)),
+            n_batch=min(settings.n_ctx, int(lib.llama_n_batch(self._pointer))),
             max_rows=settings.max_rows,
         )
         self.settings = ContextSettings(

@@ -296,7 +296,7 @@ def perhaps_valid(toy):
 def run(path):
     """The program's end and its peak of memory in bytes; killed if it takes too long."""
     command = [EXECUTABLE, "run", "-m", path, "--speculate", "off", "-t", "1", "-n", "2", "hi"]
-    # Nearly all of the time goes into starting: a third less of it without numpy's threads and with compiled modules.
+    # Nearly all of the time goes into starting: a quarter less of it without numpy's threads and with compiled modules.
     variables = environment(
         OPENBLAS_NUM_THREADS=1, PYTHONDONTWRITEBYTECODE=None, PYTHONPYCACHEPREFIX=path.parent / "pyc"
     )
