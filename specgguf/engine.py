@@ -30,7 +30,7 @@ from specgguf.llama.context import ContextSettings, LlamaContext, check_cache_ty
 from specgguf.llama.grammar import GrammarText
 from specgguf.llama.model import ALL_LAYERS, Model
 from specgguf.llama.templates import Message, render
-from specgguf.profiles import Profiles
+from specgguf.profiles import Fingerprint, Profiles
 
 _LEAST_CTX = 4096
 _ROOM = 2048
@@ -180,8 +180,9 @@ class Engine(Closing):
         self._contexts: list[LlamaContext] = []
         self._mode = settings.mode
         self._drop_draft_without_rollback()
-        known = prover.known(self._arithmetic)
-        self._learn_anew(known.seconds if known else {})
+        self._profiles = profiles
+        self._costs_key = self._key_of_costs(prover)
+        self._learn_anew(self._remembered_costs(prover))
         self.prefill_s = 0.0
         """Seconds the last prefill of the target took."""
 
@@ -320,9 +321,25 @@ class Engine(Closing):
             context.truncate(0)
         self._learn_anew(self._policy.costs.table())
 
-    def _learn_anew(self, seconds: Mapping[int, float]) -> None:
-        self._policy = Adaptive(WidthCosts(self.max_width - 1, seconds, allowed=self._widths or None))
+    def _learn_anew(self, costs: Mapping[str, Any]) -> None:
+        """`costs`: what `WidthCosts.table` gave, and `draft_step` and `catch_up`, as far as known."""
+        self._policy = Adaptive(WidthCosts(self.max_width - 1, **costs, allowed=self._widths or None))
         self._suffix = SuffixDrafter(self.eog)
+
+    def _key_of_costs(self, prover: Prover) -> Fingerprint | None:
+        """Under what the costs are remembered; None where a file would have to be read to know its hash."""
+        headers = [header for header in (self.target_header, self.draft_header) if header]
+        digests = [self._profiles.known_digest(header.path) for header in headers]
+        if None in digests:
+            return None
+        return {**prover.fingerprint(self._arithmetic), "draft": str(digests[1:]), "what": "costs"}
+
+    def _remembered_costs(self, prover: Prover) -> dict[str, Any]:
+        found = self._profiles.load(self._costs_key) if self._costs_key else None
+        if found:
+            return {**found, "times": {int(width): seconds for width, seconds in found["times"].items()}}
+        measured = prover.known(self._arithmetic)
+        return {"times": measured.seconds} if measured else {}
 
     def _n_ctx(self, num_prompt: int, max_tokens: int | None) -> int:
         if self._contexts:
@@ -371,7 +388,9 @@ class Engine(Closing):
         return lines
 
     def close(self) -> None:
-        """Free the contexts, then the models."""
+        """Free the contexts, then the models; what batches cost is remembered."""
+        if self._costs_key and self.adaptive and self._contexts:
+            self._profiles.save(self._costs_key, self._policy.costs.table())
         self._resources.close()
 
 

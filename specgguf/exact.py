@@ -79,7 +79,10 @@ class Prover:
         """What was measured of it before; None also if the file would have to be read to know."""
         if self.profiles.known_digest(self.header.path) is None:
             return None
-        return self.profiles.load(self._fingerprint(arithmetic))
+        found = self.profiles.load(self.fingerprint(arithmetic))
+        if found is None:
+            return None
+        return Measurement(tuple(map(tuple, found["classes"])), {int(n): s for n, s in found["seconds"].items()})
 
     def choose(self, arithmetics: list[Arithmetic]) -> Choice:
         """The widths and settings with the best speed to be expected; measures what is not known yet.
@@ -122,10 +125,11 @@ class Prover:
                 lambda: context.decode_s,
                 lambda done, total: self.on_progress(what, done, total),
             )
-        self.profiles.save(self._fingerprint(arithmetic), found)
+        self.profiles.save(self.fingerprint(arithmetic), {"classes": found.classes, "seconds": found.seconds})
         return found
 
-    def _fingerprint(self, arithmetic: Arithmetic) -> Fingerprint:
+    def fingerprint(self, arithmetic: Arithmetic) -> Fingerprint:
+        """Everything that bits and times depend on."""
         return {
             "model": self.profiles.digest_of(self.header.path),
             "llama.cpp": library.version(),

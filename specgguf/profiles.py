@@ -1,5 +1,6 @@
 """What was measured of a target on this machine, remembered on disk."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -7,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specgguf.core.bitclasses import Measurement
 from specgguf.files import write_whole
 
 Fingerprint = Mapping[str, str | int | bool]
@@ -25,28 +25,21 @@ class Profiles:
     digest_of: Callable[[Path], str]
     known_digest: Callable[[Path], str | None]
 
-    def load(self, fingerprint: Fingerprint) -> Measurement | None:
-        """The measurement of exactly this fingerprint; None if there is none, or if its file was damaged."""
+    def load(self, fingerprint: Fingerprint) -> Any:  # noqa: ANN401
+        """What was saved under exactly this fingerprint; None if nothing was, or if its file was damaged."""
         try:
             record = json.loads(self._path(fingerprint).read_text(encoding="utf-8"))
-            body = record["measurement"]
-            if record["fingerprint"] != dict(fingerprint) or record["sha256"] != _digest(body):
-                return None
-            classes = tuple(tuple(int(width) for width in group) for group in body["classes"])
-            return Measurement(classes, {int(width): float(time) for width, time in body["seconds"].items()})
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            known = record["fingerprint"] == dict(fingerprint) and record["sha256"] == _digest(record["measurement"])
+            return record["measurement"] if known else None
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def save(self, fingerprint: Fingerprint, measurement: Measurement) -> None:
-        """Remember it; a folder that cannot be written to only forgets."""
-        body = {"classes": measurement.classes, "seconds": measurement.seconds}
-        body = json.loads(json.dumps(body))  # as it will be read
+    def save(self, fingerprint: Fingerprint, measurement: Any) -> None:  # noqa: ANN401
+        """Remember something that JSON can hold; a folder that cannot be written to only forgets."""
+        body = json.loads(json.dumps(measurement))  # as it will be read
         record = {"fingerprint": dict(fingerprint), "measurement": body, "sha256": _digest(body)}
-        path = self._path(fingerprint)
-        try:
-            write_whole(path, json.dumps(record, indent=1))
-        except OSError:
-            return
+        with contextlib.suppress(OSError):
+            write_whole(self._path(fingerprint), json.dumps(record, indent=1))
 
     def _path(self, fingerprint: Fingerprint) -> Path:
         name = hashlib.sha256(json.dumps(dict(fingerprint), sort_keys=True).encode()).hexdigest()

@@ -74,8 +74,8 @@ def error(message: str, hint: str) -> None:
     _say("hint:", "bold", hint)
 
 
-def stats(generation: "Generation") -> None:
-    """The line of statistics that follows an answer."""
+def stats(generation: "Generation", exact: str | None) -> None:
+    """The line of statistics that follows an answer; `exact` says what exact mode chose."""
     counts = generation.stats
     line = f"{len(generation.tokens)} tokens"
     if generation.timings.tokens_per_s:
@@ -83,9 +83,11 @@ def stats(generation: "Generation") -> None:
     if counts.drafted:
         line += (
             f"; acceptance rate {counts.acceptance_rate:.0%}"
-            f", mean acceptance length {counts.mean_acceptance_length:.2f}"
+            f", mean acceptance length {counts.mean_acceptance_length:.2f}; "
+            + ", ".join(f"{source} {counts.accepted[source]}/{drafted}" for source, drafted in counts.drafted.items())
+            + f" accepted in {counts.rounds - counts.undrafted} of {counts.rounds} rounds"
         )
-    _console().print(line, style="dim")
+    _console().print(line + (f"; exact: {exact}" if exact else ""), style="dim")
 
 
 class TerminalProgress:

@@ -113,7 +113,7 @@ def run(
         if json:
             output.write_json(report(engine, store, generation, speculate, load_s))
         if output.on_terminal() if stats is None else stats:
-            output.stats(generation)
+            output.stats(generation, str(engine.exact_choice) if engine.exact_choice else None)
     if generation.finish_reason == "interrupted":
         raise typer.Exit(INTERRUPTED)
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from itertools import pairwise
 from math import exp, log
+from typing import Any
 
 _MEMORY = 12.0
 """A time is an average over about so many rounds."""
@@ -131,9 +132,14 @@ class WidthCosts:
             self._extras = [seconds - table[0][1] for _, seconds in table]
         return self._extras
 
-    def table(self) -> dict[int, float]:
-        """The widths seen and their seconds: what to remember for the next run."""
-        return {n: self.time(n) for n in self._times}
+    def table(self) -> dict[str, Any]:
+        """What was learned, as arguments for the next run's: the rest is not known yet."""
+        known: dict[str, Any] = {"times": {width: self.time(width) for width in self._times}}
+        if self._draft:
+            known["draft_step"] = self.draft_step
+        if self._catch_up:
+            known["catch_up"] = self.catch_up
+        return known
 
     def _table(self) -> list[tuple[int, float]]:
         """Width and seconds for 1, 2, ... rows."""

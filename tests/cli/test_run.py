@@ -196,8 +196,9 @@ def test_a_model_that_cannot_roll_back(toy_models, role):
 
 
 def test_statistics_on_request(pair):
-    result = specgguf("run", *pair, "-n", 20, "--stats", "the cat")
-    line = r"20 tokens, [\d.]+ tokens/s; acceptance rate \d+%, mean acceptance length [\d.]+\n"
+    result = specgguf("run", *pair, "-n", 20, "--stats", "--speculate", "fixed", "the cat")
+    line = r"20 tokens, [\d.]+ tokens/s; acceptance rate \d+%, mean acceptance length [\d.]+; "
+    line += r"model \d+/\d+ accepted in \d+ of \d+ rounds\n"
     assert re.fullmatch(line, result.stderr.decode())
     plain = specgguf("run", *pair, "-n", 20, "--stats", "--speculate", "off", "the cat")
     assert re.fullmatch(r"20 tokens, [\d.]+ tokens/s\n", plain.stderr.decode())
