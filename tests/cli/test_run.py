@@ -31,7 +31,7 @@ def test_stdout_is_the_answer_and_nothing_else(pair):
 
 
 def test_the_json_object(pair):
-    found = answer(*pair, "-n", 30, "-k", 3, "--seed", 5, "the cat")
+    found = answer(*pair, "-n", 30, "-k", 3, "--speculate", "fixed", "--seed", 5, "the cat")
     assert list(found) == [
         *("text", "tokens", "prompt_tokens", "output_tokens", "finish_reason", "seed", "exact"),
         *("target", "draft", "speculation", "timings"),
@@ -48,7 +48,7 @@ def test_the_json_object(pair):
         *("mode", "rounds", "drafted", "accepted", "acceptance_rate", "mean_acceptance_length"),
         *("by_source", "per_position", "parked_rounds"),
     ]
-    assert speculation["mode"] == "auto"
+    assert speculation["mode"] == "fixed"
     assert speculation["by_source"] == {"model": {name: speculation[name] for name in ("drafted", "accepted")}}
     assert len(speculation["per_position"]) == 3
     assert speculation["mean_acceptance_length"] == pytest.approx(30 / speculation["rounds"])
@@ -172,7 +172,8 @@ def test_the_context_ends_the_text(pair):
 @pytest.mark.parametrize("draft", ["padded", "draft"])
 def test_vocabularies_of_different_sizes(toy_models, draft):
     other = {"padded": "target", "draft": "padded"}[draft]
-    found = answer("-m", toy_models[other], "-d", toy_models[draft], "-n", 40, "the cat")
+    models = ["-m", toy_models[other], "-d", toy_models[draft]]
+    found = answer(*models, "-n", 40, "--speculate", "fixed", "the cat")
     assert found["output_tokens"] == 40
     assert found["speculation"]["drafted"] > 0
 

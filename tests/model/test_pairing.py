@@ -11,7 +11,7 @@ def test_a_target_finds_the_draft_that_fits(tmp_path):
     paths = specgguf("pull", "qwen2.5-coder-1.5b:Q4_K_M").stdout.decode().split()
     own = tmp_path / "own.gguf"
     shutil.copy(paths[0], own)
-    result = specgguf("run", "-m", own, "-n", 4, "--json", "hi")
+    result = specgguf("run", "-m", own, "-n", 4, "--speculate", "fixed", "--json", "hi")
     assert "drafting with qwen2.5-coder-0.5b:Q4_K_M" in result.stderr.decode()
     found = json.loads(result.stdout)
     assert found["draft"]["sha256"].startswith("1d9614638d18")

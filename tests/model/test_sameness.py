@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from specgguf.cli.opening import open_engine, open_store
+from specgguf.cli.opening import Models, open_engine, open_store
 from specgguf.cli.options import Speculate
 from specgguf.core.context import common_prefix
 from specgguf.core.sampling import Sampler
@@ -19,8 +19,8 @@ SAMPLERS = [Sampler(), *(Sampler(temperature=t, seed=seed) for t in (0.7, 1.0) f
 
 @pytest.fixture(scope="module")
 def engine():
-    settings = EngineSettings(cache_type_k="bf16", cache_type_v="bf16", num_draft=16)
-    with open_engine(open_store(), "tiny", None, None, Speculate.AUTO, settings) as engine:
+    settings = EngineSettings(cache_type_k="bf16", cache_type_v="bf16")
+    with open_engine(open_store(), Models("tiny", None, None, None, None), Speculate.AUTO, 16, settings) as engine:
         yield engine
 
 
@@ -64,11 +64,11 @@ def test_the_program_says_the_same_with_and_without_drafts(arguments):
         "bf16",
     ]
     results = []
-    for mode in ("off", "auto"):
+    for mode in ("off", "fixed", "auto"):
         line = [*command, "--speculate", mode, *arguments, PROMPTS[-1]]
         out = subprocess.run(line, capture_output=True, stdin=subprocess.DEVNULL, env=environment(), check=True).stdout
         results.append(json.loads(out))
-    assert results[0]["tokens"] == results[1]["tokens"]
+    assert results[0]["tokens"] == results[1]["tokens"] == results[2]["tokens"]
     assert results[0]["speculation"]["drafted"] == 0 < results[1]["speculation"]["accepted"]
 
 
@@ -86,7 +86,7 @@ def test_turns_of_a_conversation_evaluate_only_what_is_new(engine, monkeypatch):
     history = [{"role": "user", "content": PROMPTS[-1]}]
     for context in engine._contexts:
         context.truncate(0)
-    first = engine.generate(engine.tokenize_chat(history), Sampler(), 20)
+    first = engine.generate(engine.tokenize_chat(history), Sampler(), 20, num_draft=4)
     list(first)
     history += [{"role": "assistant", "content": first.text}, {"role": "user", "content": "And then?"}]
     prompt = engine.tokenize_chat(history)
@@ -94,7 +94,7 @@ def test_turns_of_a_conversation_evaluate_only_what_is_new(engine, monkeypatch):
     assert max(new) < 60
     assert len(prompt) > 700
     decoded = [count_decoded(context, monkeypatch) for context in engine._contexts]
-    second = engine.generate(prompt, Sampler(), 20)
+    second = engine.generate(prompt, Sampler(), 20, num_draft=4)
     list(second)
     drafted = second.stats.drafted.total()
     assert decoded[0]() <= new[0] + drafted + second.stats.rounds
