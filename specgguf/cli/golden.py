@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 golden = typer.Typer(help="Record what a target says, and verify that it still says so while speculating.")
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The golden file.")]
+Drafts = Annotated[
+    Speculate | None, typer.Option("--speculate", help="How to draft; default: fixed, or as in the recording.")
+]
 MaxDrop = Annotated[
     float | None,
     typer.Option(
@@ -38,6 +41,7 @@ def record(
     draft: options.Draft = None,
     quant: options.Quant = None,
     draft_quant: options.DraftQuant = None,
+    speculate: Drafts = None,
     draft_max: options.DraftMax = None,
     exact: options.Exact = False,
     max_tokens: options.MaxTokens = 64,
@@ -51,7 +55,10 @@ def record(
     draft_gpu_layers: options.DraftGpuLayers = None,
     offline: options.Offline = False,
 ) -> None:
-    """Answer the prompts by plain decoding, and write down tokens, margins, models and machine."""
+    """Answer the prompts by plain decoding, and write down tokens, margins, models and machine.
+
+    They are answered once more while drafting, for the acceptance rate.
+    """
     from specgguf import golden as goldens
     from specgguf.engine import EngineSettings
     from specgguf.prompts import GOLDEN, built_in, read_prompts
@@ -63,7 +70,8 @@ def record(
         n_gpu_layers=gpu_layers, draft_n_gpu_layers=draft_gpu_layers, n_threads=threads, exact=exact
     )
     recordings = []
-    with open_engine(store, models, Speculate.MODEL, draft_max, settings) as engine:
+    speculate = speculate or Speculate.FIXED
+    with open_engine(store, models, speculate, draft_max, settings) as engine:
         sampler = engine.sampler(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
         for number, prompt in enumerate(chosen):
             seeded = replace(sampler, seed=sampler.seed + number)
@@ -76,6 +84,7 @@ def record(
             "sampling": {
                 name: getattr(sampler, name) for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")
             },
+            "drafts": {"speculate": speculate, "draft_max": draft_max},
             "max_tokens": max_tokens,
         }
     try:
@@ -93,8 +102,8 @@ def verify(
     draft: options.Draft = None,
     quant: options.Quant = None,
     draft_quant: options.DraftQuant = None,
+    speculate: Drafts = None,
     draft_max: options.DraftMax = None,
-    speculate: options.SpeculateMode = Speculate.AUTO,
     exact: options.Exact = False,
     max_acceptance_drop: MaxDrop = None,
     threads: options.Threads = None,
@@ -103,9 +112,10 @@ def verify(
     offline: options.Offline = False,
     json: options.Json = False,
 ) -> None:
-    """Answer the recorded prompts while speculating; exit code 1 if a text differs where no rounding explains it.
+    """Answer the recorded prompts while drafting; exit code 1 if a text differs where no rounding explains it.
 
-    Without options that name models, those of the recording are used.
+    Without options that name models, those of the recording are used; without options that say how to draft, its way:
+    only then can acceptance rates be compared.
     """
     from specgguf import golden as goldens
     from specgguf.core.sampling import Sampler
@@ -115,12 +125,14 @@ def verify(
     models = Models(pair, target, draft, quant, draft_quant)
     if not any(models):
         models = Models(**about["models"])
+    if speculate is None and draft_max is None:
+        speculate, draft_max = Speculate(about["drafts"]["speculate"]), about["drafts"]["draft_max"]
     store = open_store(offline)
     settings = EngineSettings(
         n_gpu_layers=gpu_layers, draft_n_gpu_layers=draft_gpu_layers, n_threads=threads, exact=exact
     )
     noise = goldens.Noise()
-    with open_engine(store, models, speculate, draft_max, settings) as engine:
+    with open_engine(store, models, speculate or Speculate.FIXED, draft_max, settings) as engine:
         changes = goldens.changes(about["made_with"], goldens.circumstances(engine, store.digests.of))
         for change in changes:
             output.note(change)

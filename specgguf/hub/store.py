@@ -145,8 +145,9 @@ class Store:
     def _link(self, path: Path, link: Path) -> None:
         if not (link.exists() and link.samefile(path)):
             link.parent.mkdir(parents=True, exist_ok=True)
-            link.unlink(missing_ok=True)
-            link.symlink_to(path.absolute())
+            temporary = link.with_name(f"{link.name}.{os.getpid()}")
+            temporary.symlink_to(path.absolute())
+            temporary.replace(link)  # another process may do the same
 
     def _find(self, file: HubFile) -> Path | None:
         """The file on disk, here or in the hub's own cache; only if it is whole."""
