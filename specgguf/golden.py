@@ -209,7 +209,7 @@ def load(path: Path) -> tuple[list[Recording], dict[str, Any]]:
     """What `dump` wrote; raises UsageError if it is no golden file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        about = {key: content[key] for key in ("made_with", "models", "sampling", "drafts", "max_tokens")}
+        about = {key: content[key] for key in ("made_with", "models", "sampling", "exact", "drafts", "max_tokens")}
         if content["format"] != FORMAT:
             raise UsageError(f"{path} has format {content['format']}, this program reads {FORMAT}", "record it anew")
         recordings = [Recording(**prompt) for prompt in content["prompts"]]

@@ -24,6 +24,9 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="The golden file.")]
 Drafts = Annotated[
     Speculate | None, typer.Option("--speculate", help="How to draft; default: fixed, or as in the recording.")
 ]
+ExactOrNot = Annotated[
+    bool | None, typer.Option("--exact/--no-exact", help="Keep to widths of equal bits; default: as in the recording.")
+]
 MaxDrop = Annotated[
     float | None,
     typer.Option(
@@ -84,6 +87,7 @@ def record(
             "sampling": {
                 name: getattr(sampler, name) for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")
             },
+            "exact": exact,
             "drafts": {"speculate": speculate, "draft_max": draft_max},
             "max_tokens": max_tokens,
         }
@@ -104,7 +108,7 @@ def verify(
     draft_quant: options.DraftQuant = None,
     speculate: Drafts = None,
     draft_max: options.DraftMax = None,
-    exact: options.Exact = False,
+    exact: ExactOrNot = None,
     max_acceptance_drop: MaxDrop = None,
     threads: options.Threads = None,
     gpu_layers: options.GpuLayers = None,
@@ -129,7 +133,10 @@ def verify(
         speculate, draft_max = Speculate(about["drafts"]["speculate"]), about["drafts"]["draft_max"]
     store = open_store(offline)
     settings = EngineSettings(
-        n_gpu_layers=gpu_layers, draft_n_gpu_layers=draft_gpu_layers, n_threads=threads, exact=exact
+        n_gpu_layers=gpu_layers,
+        draft_n_gpu_layers=draft_gpu_layers,
+        n_threads=threads,
+        exact=about["exact"] if exact is None else exact,
     )
     noise = goldens.Noise()
     with open_engine(store, models, speculate or Speculate.FIXED, draft_max, settings) as engine:
