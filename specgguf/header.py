@@ -70,7 +70,8 @@ class Header:
                 raise gguf.TruncatedError(f"it ends at byte {size}, its last tensor begins behind that")
         except FileNotFoundError:
             raise ModelError(
-                f"{role} model: no such file: {path}", "check the path; names of known models are in models.toml"
+                f"{role} model: no such file: {path}",
+                "check the path; a repository of the hub is hf:owner/repo, known models are listed by specgguf pairs",
             ) from None
         except OSError as error:
             raise ModelError(

@@ -1,12 +1,8 @@
-import os
 import signal
 
 import pytest
 
 from tests import models
-
-# On a busy machine threads that spin while they wait for each other slow llama.cpp down many times over.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 # A shell without job control starts background jobs with Ctrl-C ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -24,14 +24,17 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(run)
-app.command()(pairs)
-app.command()(pull)
-app.command()(check)
-app.command()(quantize)
-app.command()(doctor)
-app.command()(bench)
-app.add_typer(golden, name="golden")
+for command, summary in (
+    (run, "One answer."),
+    (pairs, "The catalogue: what is there, what is on this machine, what fits what."),
+    (pull, "Fetch and verify models."),
+    (check, "Whether a draft's tokenizer fits a target's."),
+    (quantize, "Make another quantization of a model on this machine."),
+    (bench, "Plain against speculative decoding on this machine."),
+    (doctor, "Devices, threads, and what was measured of a target."),
+):
+    app.command(short_help=summary)(command)
+app.add_typer(golden, name="golden", short_help="Regression tests of the text itself.")
 
 
 @app.callback()

@@ -47,16 +47,17 @@ def record(
     speculate: Drafts = None,
     draft_max: options.DraftMax = None,
     exact: options.Exact = False,
-    max_tokens: options.MaxTokens = 64,
+    max_tokens: options.AnswerTokens = 64,
     temperature: options.Temperature = 0.0,
     top_k: options.TopK = None,
     top_p: options.TopP = None,
     min_p: options.MinP = None,
-    seed: options.Seed = 0,
+    seed: options.FirstSeed = 0,
     threads: options.Threads = None,
     gpu_layers: options.GpuLayers = None,
     draft_gpu_layers: options.DraftGpuLayers = None,
     offline: options.Offline = False,
+    yes: options.Yes = False,
 ) -> None:
     """Answer the prompts by plain decoding, and write down tokens, margins, models and machine.
 
@@ -66,6 +67,10 @@ def record(
     from specgguf.engine import EngineSettings
     from specgguf.prompts import GOLDEN, built_in, read_prompts
 
+    if not file.parent.is_dir() or file.is_dir():
+        raise UsageError(f"{file} cannot be written: there is no such folder", "choose another place")
+    if file.exists() and not yes and not output.confirm(f"Overwrite {file}?"):
+        return
     chosen = read_prompts(prompts) if prompts else built_in(GOLDEN)
     store = open_store(offline)
     models = Models(pair, target, draft, quant, draft_quant)
@@ -78,7 +83,7 @@ def record(
         sampler = engine.sampler(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
         for number, prompt in enumerate(chosen):
             seeded = replace(sampler, seed=sampler.seed + number)
-            recordings.append(goldens.record(engine, prompt, seeded, max_tokens or 64))
+            recordings.append(goldens.record(engine, prompt, seeded, max_tokens))
             store.progress.show("recording", number + 1, len(chosen))
         store.progress.close()
         about = {
@@ -118,7 +123,7 @@ def verify(
 ) -> None:
     """Answer the recorded prompts while drafting; exit code 1 if a text differs where no rounding explains it.
 
-    Without options that name models, those of the recording are used; without options that say how to draft, its way:
+    Models that no option names are those of the recording; without options that say how to draft, its way:
     only then can acceptance rates be compared.
     """
     from specgguf import golden as goldens
@@ -127,8 +132,10 @@ def verify(
 
     recordings, about = goldens.load(file)
     models = Models(pair, target, draft, quant, draft_quant)
-    if not any(models):
-        models = Models(**about["models"])
+    recorded = Models(**about["models"])
+    if models.pair is None and models.target is None:  # the recorded target, perhaps with another draft
+        changes = {name: value for name, value in models._asdict().items() if value is not None}
+        models = recorded._replace(**changes)
     if speculate is None and draft_max is None:
         speculate, draft_max = Speculate(about["drafts"]["speculate"]), about["drafts"]["draft_max"]
     store = open_store(offline)
@@ -140,9 +147,9 @@ def verify(
     )
     noise = goldens.Noise()
     with open_engine(store, models, speculate or Speculate.FIXED, draft_max, settings) as engine:
-        changes = goldens.changes(about["made_with"], goldens.circumstances(engine, store.digests.of))
-        for change in changes:
-            output.note(change)
+        differences = goldens.changes(about["made_with"], goldens.circumstances(engine, store.digests.of))
+        for difference in differences:
+            output.note(difference)
         outcomes = []
         answers = goldens.verify(
             engine, recordings, lambda seed: Sampler(**about["sampling"], seed=seed), about["max_tokens"], noise
@@ -151,7 +158,7 @@ def verify(
             outcomes.append(outcome)
             store.progress.show("verifying", len(outcomes), len(recordings))
         store.progress.close()
-        report = _as_dict(engine, outcomes, noise.level, changes, max_acceptance_drop)
+        report = _as_dict(engine, outcomes, noise.level, differences, max_acceptance_drop)
         if json:
             output.write_json(report)
         else:

@@ -111,7 +111,7 @@ def _find_draft(target: Path, catalogue: "Catalogue", store: "Store") -> tuple[P
 
     found = draft_on_disk(Header.of_file(target, "target"), catalogue, store)
     if found is None:
-        return None, "no draft model: there is no --draft, and none that fits is on this machine"
+        return None, "no draft model: there is no --draft, and none on this machine fits and is small enough"
     return found.path, f"drafting with {found.reference}, which fits and is on this machine (--draft chooses another)"
 
 

@@ -91,6 +91,11 @@ MaxTokens = Annotated[
         help="End after N tokens; default: when the context is full.",
     ),
 ]
+AnswerTokens = Annotated[
+    int, typer.Option("--max-tokens", "-n", min=1, metavar="N", help="End an answer after N tokens.")
+]
+FirstSeed = Annotated[int, typer.Option("--seed", min=0, max=2**62, metavar="N", help="Seed of the first answer.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before something is deleted or overwritten.")]
 Temperature = Annotated[
     float, typer.Option("--temp", min=0.0, max=100.0, metavar="T", help="Temperature; 0 is greedy.")
 ]
@@ -182,7 +187,7 @@ Exact = Annotated[
     bool,
     typer.Option("--exact", help="Bit for bit the tokens of plain --exact decoding on this machine, whatever drafts."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of the text.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 Stats = Annotated[
     bool | None,
     typer.Option("--stats/--no-stats", help="Statistics on stderr at the end; default: on a terminal."),

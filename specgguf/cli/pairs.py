@@ -25,7 +25,7 @@ def pairs(
         str | None,
         typer.Option("--remove", metavar="NAME", help="Delete the files of this pair that no other one on disk uses."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before deleting.")] = False,
+    yes: options.Yes = False,
     offline: options.Offline = False,
     json: options.Json = False,
 ) -> None:
@@ -35,7 +35,7 @@ def pairs(
     store = open_store(offline)
     resolver = open_resolver(store)
     if remove:
-        _remove(resolver.catalogue, store, remove, yes)
+        _remove(resolver.catalogue, store, remove, yes, json)
     elif target:
         _show_drafts(resolver, store, target, json)
     else:
@@ -84,14 +84,11 @@ def _show_drafts(resolver: "Resolver", store: "Store", reference: str, json: boo
         output.write_json([_judged(candidate) for candidate in found])
         return
     width = max(len(candidate.reference) for candidate in found)
-    problems: set[str] = set()
     for candidate in found:
         verdict = candidate.report.verdict if candidate.report else "not judged"
         here = "on disk" if candidate.path else ""
         line = f"{candidate.reference:{width}}  {candidate.size / 1e9:4.1f} GB  {here:7s}  {verdict:12s}  "
-        problem = "as above" if candidate.problem and candidate.problem in problems else candidate.problem
-        problems.add(candidate.problem)
-        output.write(f"{line}{problem}".rstrip() + "\n")
+        output.write(f"{line}{candidate.problem}".rstrip() + "\n")
 
 
 def _judged(candidate: "Candidate") -> dict[str, Any]:
@@ -104,7 +101,7 @@ def _judged(candidate: "Candidate") -> dict[str, Any]:
     }
 
 
-def _remove(catalogue: "Catalogue", store: "Store", name: str, yes: bool) -> None:
+def _remove(catalogue: "Catalogue", store: "Store", name: str, yes: bool, json: bool) -> None:
     """Delete what is here of a pair; what another pair that is wholly here needs is kept."""
     files = _files(catalogue, name)
     needed: dict[object, str] = {}
@@ -126,7 +123,10 @@ def _remove(catalogue: "Catalogue", store: "Store", name: str, yes: bool) -> Non
     if yes or output.confirm(f"Delete{listed}\n?"):
         for file, path in doomed:
             store.remove(file)
-            output.write(f"{path}\n")
+            if not json:
+                output.write(f"{path}\n")
+        if json:
+            output.write_json([str(path) for _, path in doomed])
 
 
 def _files(catalogue: "Catalogue", name: str) -> "list[ModelFile]":

@@ -26,6 +26,8 @@ def pull(
     offline: options.Offline = False,
 ) -> None:
     """Fetch and verify models, and print where they lie; what is here already is not fetched again."""
+    from specgguf.header import Header
+
     store = open_store(offline)
     resolver = open_resolver(store)
     references: list[str] = []
@@ -33,6 +35,9 @@ def pull(
         pair = resolver.catalogue.pairs.get(name)
         references += [pair.target, pair.draft] if pair else [name]
     wanted = [resolver.resolve(reference) for reference in dict.fromkeys(references)]
+    for file in wanted:
+        if isinstance(file, Path):
+            Header.of_file(file, "local")  # a file of the user's own: at least it must be a model
     if dry_run:
         output.write(_plan(store, [file for file in wanted if not isinstance(file, Path)]))
     else:

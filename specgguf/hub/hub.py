@@ -21,23 +21,25 @@ from specgguf.modelfile import HubFile
 _CONNECT_TIMEOUT_S = 4.0
 _BLOCK = 1 << 20
 _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
-_LONGEST_WAIT_S = 20.0
+_LONGEST_WAIT_S = 10.0
+"""A hub that asks for more patience is not asked again."""
 
 
 def _is_transient(error: BaseException) -> bool:
-    """Whether trying again may help; a hub that cannot be reached at all is left to the mirrors instead."""
+    """Whether trying again soon may help; a hub that cannot be reached at all is left to the mirrors instead."""
     if isinstance(error, HfHubHTTPError):
-        return error.response.status_code in _TRANSIENT
+        asked = error.response.headers.get("Retry-After", "0")
+        return error.response.status_code in _TRANSIENT and asked.isdigit() and int(asked) <= _LONGEST_WAIT_S
     return isinstance(error, httpx2.TransportError) and not isinstance(
         error, httpx2.ConnectError | httpx2.ConnectTimeout
     )
 
 
 def _wait_s(state: tenacity.RetryCallState) -> float:
-    """As long as the hub asks for, within reason, else half a second, doubled with every attempt."""
+    """As long as the hub asks for, else half a second, doubled with every attempt."""
     error = state.outcome.exception() if state.outcome else None
-    asked = error.response.headers.get("Retry-After", "") if isinstance(error, HfHubHTTPError) else ""
-    return min(float(asked) if asked.isdigit() else 0.25 * 2**state.attempt_number, _LONGEST_WAIT_S)
+    asked = error.response.headers.get("Retry-After") if isinstance(error, HfHubHTTPError) else None
+    return float(asked) if asked else 0.25 * 2**state.attempt_number
 
 
 _retrying = tenacity.retry(

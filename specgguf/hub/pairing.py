@@ -51,9 +51,9 @@ def candidates(target: Header, catalogue: Catalogue, store: Store, on_disk_only:
         try:
             header, _ = read_header(path or file, "draft", store)
         except SpecggufError as error:
-            if isinstance(error, UnreachableError):
-                unreachable = error.message
-            yield Candidate(reference, path, size, None, error.message)
+            problem = "the hub cannot be reached" if isinstance(error, UnreachableError) else error.message
+            unreachable = unreachable or (problem if isinstance(error, UnreachableError) else "")
+            yield Candidate(reference, path, size, None, problem)
         else:
             report = compare(target.tokenizer, header.tokenizer)
             problem = report.summary if report.verdict is Parity.INCOMPATIBLE else ""

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from itertools import islice
 
+import httpx2
 from huggingface_hub import HfApi, constants, get_token, hf_hub_url
 from huggingface_hub.errors import (
     GatedRepoError,
@@ -34,12 +35,16 @@ def told_apart(repo: str, revision: str | None, path: str | None) -> Iterator[No
         ) from error
     except HfHubHTTPError as error:
         raise _refused(error, url, repo, revision, path) from error
-    # Whatever the HTTP library raises when it cannot connect; an OSError with a number is about writing, and
-    # FetchError is ours.
+    except httpx2.TransportError as error:
+        raise UnreachableError(f"cannot reach {url}: {error}", "check the network, or HF_ENDPOINT") from error
+    # What the hub's library makes of an answer that is none of the hub's, such as the page of a hotel's network; an
+    # OSError with a number is about writing, and FetchError is ours.
     except Exception as error:
         if isinstance(error, FetchError) or (isinstance(error, OSError) and error.errno is not None):
             raise
-        raise UnreachableError(f"cannot reach {url}: {error}", "check the network, or HF_ENDPOINT") from error
+        raise UnreachableError(
+            f"{url}: the answer is not that of a hub", "check HF_ENDPOINT, and whether the network wants you to log in"
+        ) from error
 
 
 def _refused(error: HfHubHTTPError, url: str, repo: str, revision: str | None, path: str | None) -> FetchError:
@@ -48,9 +53,11 @@ def _refused(error: HfHubHTTPError, url: str, repo: str, revision: str | None, p
     if isinstance(error, GatedRepoError):
         return FetchError(f"{repo} is gated: the hub answered {status}", f"accept its licence at {page}, {_token()}")
     if isinstance(error, RevisionNotFoundError):
-        return FetchError(f"{repo} has no revision {revision} ({status})", f"see {page}/tree/main for what there is")
-    if isinstance(error, RemoteEntryNotFoundError):
-        return FetchError(f"{repo} has no file {path} ({status})", _nearest(path or "", _files(repo, revision)))
+        return FetchError(
+            f"{repo} has no revision {revision or 'main'} ({status})", f"see {page}/tree/main for what there is"
+        )
+    if isinstance(error, RemoteEntryNotFoundError) and path:
+        return FetchError(f"{repo} has no file {path} ({status})", _nearest(path, _files(repo, revision)))
     if isinstance(error, RepositoryNotFoundError) or status == 404:
         return FetchError(f"{url}: no such repository on the hub, or a private one ({status})", _nearest_repo(repo))
     if status in (401, 403):

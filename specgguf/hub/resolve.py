@@ -123,8 +123,8 @@ def _path(reference: str) -> Path | None:
 def _first_part(path: Path) -> Path:
     """The file itself; of a split model the first part, whichever part or the stem is named."""
     if not path.exists():
-        first_parts = sorted(path.parent.glob(f"{path.name.removesuffix('.gguf')}-00001-of-*.gguf"))
-        return first_parts[0] if first_parts else path
+        parts = sorted(path.parent.glob(f"{path.name.removesuffix('.gguf')}-?????-of-?????.gguf"))
+        return _first_part(parts[0]) if parts else path
     if not _PART.search(path.name):
         return path
     siblings = {str(other): 0 for other in path.parent.glob("*.gguf")}

@@ -306,4 +306,4 @@ def size_of(file: Path | ModelFile) -> int:
 def default_root() -> Path:
     """`SPECGGUF_HOME`, or the user's cache folder."""
     own = os.environ.get("SPECGGUF_HOME")
-    return Path(own) if own else platformdirs.user_cache_path("specgguf")
+    return Path(own).expanduser() if own else platformdirs.user_cache_path("specgguf")

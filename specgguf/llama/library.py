@@ -25,7 +25,7 @@ def _on_log(level: int, text: bytes, _: object) -> None:
     # An exception cannot leave a ctypes callback; a log line that cannot be written is not worth one.
     try:
         line = text.decode("utf-8", "replace")
-        if level == _ERROR:
+        if level == _ERROR and line.strip("=- \n"):  # no rulers
             _errors.append(line.strip())
         if _sink is not None and level != _DEBUG:
             _sink(line)

@@ -14,12 +14,14 @@ from specgguf.errors import ModelError
 from specgguf.llama import library
 
 _PREFIX = "LLAMA_FTYPE_MOSTLY_"
+_NEED_MATRIX = {"IQ1_M", "IQ1_S", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ2_M", "IQ3_XS", "IQ3_XXS", "Q2_K_S"}
 _TENSOR = re.compile(r"\[ *(\d+)/ *(\d+)\]")
 
 
 def known_quants() -> list[str]:
-    """The quantizations that llama.cpp can make, by name."""
-    return sorted(name.removeprefix(_PREFIX) for name in vars(lib) if name.startswith(_PREFIX))
+    """The quantizations that llama.cpp can make without an importance matrix, by name."""
+    names = (name.removeprefix(_PREFIX) for name in vars(lib) if name.startswith(_PREFIX))
+    return sorted(set(names) - _NEED_MATRIX)
 
 
 def quantize(source: Path, destination: Path, quant: str, on_progress: Callable[[int, int], object]) -> None:

@@ -30,6 +30,9 @@ class Hub:
         self.ranges = True
         self.first_statuses: list[int] = []
         """Answer the first requests with these."""
+        self.retry_after = ""
+        self.api_answer: bytes | None = None
+        """What the API answers instead."""
         self.code = ""
         """The X-Error-Code of refusals, by which the hub's library tells them apart."""
         self.tokens: list[str | None] = []
@@ -68,7 +71,7 @@ class Hub:
                 answer = entries if "/tree/" in self.path else {"id": REPO, "sha": REVISION, "siblings": siblings}
                 if self.path.startswith("/api/models?"):
                     answer = [{"id": name} for name in hub.models]
-                data = json.dumps(answer).encode()
+                data = hub.api_answer or json.dumps(answer).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
@@ -87,6 +90,8 @@ class Hub:
                 if status or not here:
                     self.send_response(status or 404)
                     self.send_header("X-Error-Code", hub.code)
+                    if hub.retry_after:
+                        self.send_header("Retry-After", hub.retry_after)
                     self.send_header("Content-Length", "0")
                     self.end_headers()
                     return

@@ -104,6 +104,9 @@ def test_the_shipped_catalogue():
         ('path = "toy.gguf"', 'path = "../toy.gguf"', 11, "models.toy.Q4_0.path: must stay inside"),
         ('path = "toy.gguf"', "", 8, "models.toy.Q4_0.path: is missing"),
         ('sha256 = "0', 'sha256 = "Z', 13, "models.toy.Q4_0.sha256: must be 64 hexadecimal"),
+        ('derived_from = "Q4_0"', 'derived_from = "Q4_0"\nsize = 3', 17, "models.toy.Q8_0.size: is no key here"),
+        ("draft_max = 3", 'purpose = "two\\nlines"', 6, "pairs.mine.purpose: must be one line"),
+        ("[models.big.", '[models."b:g".', None, "a name with a colon"),
         ('derived_from = "Q4_0"', 'derived_from = "Q5_0"', 16, "models.toy.Q8_0.derived_from: there is no file"),
         ("size = 6", "length = 6", 30, "models.big.Q4_K_M.parts.1.length: is no key here"),
         ("size = 6", "size = 0", 30, "models.big.Q4_K_M.parts.1.size: must be positive"),
@@ -119,6 +122,15 @@ def test_a_mistake_is_named_by_line_and_key(own, old, new, line, what):
     assert hint
     if line:
         assert f"line {line}:" in message, message
+
+
+def test_a_catalogue_that_is_no_file_is_not_ignored(own):
+    own.unlink()
+    own.symlink_to("nowhere")
+    assert "cannot read" in failure(specgguf("pairs", XDG_CONFIG_HOME=own.parent.parent))[0]
+    own.unlink()
+    own.mkdir()
+    assert "cannot read" in failure(specgguf("pairs", XDG_CONFIG_HOME=own.parent.parent))[0]
 
 
 @pytest.mark.parametrize("content", ["[pairs\n[models]", "\0", "a = 1\na = 2\n[pairs]"])

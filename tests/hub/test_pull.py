@@ -45,4 +45,10 @@ def test_a_reference_to_the_hub_can_be_pulled(world):
 
 def test_what_cannot_be_pulled(world):
     assert "nonsense" in failure(specgguf("pull", "nonsense", **world.variables))[0]
+    message, hint = failure(specgguf("pull", "owner/repo", **world.variables))
+    assert "no such file: owner/repo" in message
+    assert "hf:owner/repo" in hint
+    failure(specgguf("pull", "/etc/passwd", **world.variables))
+    assert "is a pair" in failure(specgguf("run", "-m", "tiny", "hi", **world.variables))[1]
+    assert "is a model" in failure(specgguf("run", "-p", "toy", "hi", **world.variables))[1]
     failure(specgguf("pull", **world.variables), code=2)

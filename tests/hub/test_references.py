@@ -113,6 +113,10 @@ def test_split_files_on_disk_by_any_part_or_the_stem(split_model, toy_models, tm
     assert plain_text(split_model[0]) == whole
     assert plain_text(split_model[1]) == whole
     assert plain_text(split_model[0].parent / "split-Q4_0") == whole
+    alone = tmp_path / "alone" / split_model[0].name
+    alone.parent.mkdir()
+    shutil.copy(split_model[0], alone)
+    assert "lacks the parts 2" in failure(specgguf("run", "-m", alone.parent / "split-Q4_0", "hi"))[0]
     lonely = tmp_path / split_model[1].name
     shutil.copy(split_model[1], lonely)
     message, hint = failure(specgguf("run", "-m", lonely, "hi"))

@@ -23,6 +23,20 @@ def test_but_not_forever(world):
     assert len(world.gets()) == 4
 
 
+def test_a_hub_that_asks_for_too_much_patience_is_not_waited_for(world):
+    world.catalogue(mirror=False)
+    world.hub.status, world.hub.retry_after = 429, "3600"
+    assert "limits how much" in failure(world.run(timeout=20))[0]
+    assert len(world.gets()) == 1
+
+
+def test_the_page_of_a_hotels_network_is_no_hub(world):
+    world.hub.api_answer = b"<html>log in</html>"
+    message, hint = failure(world.run(model=f"hf:{REPO}"))
+    assert message == f"{world.hub.url}/{REPO}: the answer is not that of a hub"
+    assert "log in" in hint
+
+
 def test_a_range_that_is_refused_starts_over(world):
     world.partial.parent.mkdir(parents=True)
     world.partial.write_bytes(world.content[:1000])

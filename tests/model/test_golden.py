@@ -52,6 +52,22 @@ def test_exact_mode_says_the_same_whatever_drafts(file, options):
     assert ("draft has changed" in notes) == (options[-1] == "off")
 
 
+def test_a_recording_is_not_overwritten_unasked(file, tmp_path):
+    failure(specgguf("golden", "record", file, "--pair", "tiny"), code=2)
+    failure(specgguf("golden", "record", tmp_path / "no" / "x.json", "--pair", "tiny"), code=2)
+
+
+def test_another_draft_is_verified_against_the_recorded_target(file, tmp_path):
+    content = json.loads(file.read_text())
+    content["prompts"] = content["prompts"][:1]
+    path = tmp_path / "one.json"
+    path.write_text(json.dumps(content))
+    report, notes = verified(path, "--draft-quant", "Q3_K_M")
+    assert report["same"] == 1
+    assert "target has changed" not in notes
+    assert "draft has changed" in notes
+
+
 def test_a_recording_says_what_it_was_made_with_and_changes_are_named(file, tmp_path):
     content = json.loads(file.read_text())
     assert content["made_with"]["target"].startswith("SmolLM2-135M-Instruct.Q4_1.gguf, sha256 b179c9523d")
