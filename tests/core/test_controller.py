@@ -1,0 +1,95 @@
+"""Adaptive drafting from two sources: never another text, and the better source where one is better."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specgguf.core.adaptive import Adaptive
+from specgguf.core.controller import Auto
+from specgguf.core.costs import WidthCosts
+from specgguf.core.drafting import ModelDrafter
+from specgguf.core.loop import speculate
+from specgguf.core.sampling import Sampler
+from specgguf.core.suffix import SuffixDrafter
+from tests.core.toy import NUM_TOKENS, ToyContext, blend, reference, run, table
+
+
+class TimedContext(ToyContext):
+    """Takes as long as it is told: seconds by the width of a batch."""
+
+    def __init__(self, logits_of, seconds, **settings):
+        super().__init__(logits_of, **settings)
+        self.seconds = seconds
+
+    def _evaluate(self, tokens, start, rows):
+        self.decode_s += self.seconds(len(tokens))
+        return super()._evaluate(tokens, start, rows)
+
+
+def cheap(width):
+    return 1.0 + 0.02 * width
+
+
+def dear(width):
+    return 1.0 * width
+
+
+def auto(target, draft_logits, sampler, sources, draft_s=0.1):
+    draft = TimedContext(draft_logits, lambda width: draft_s * width, max_rows=1)
+    model = ModelDrafter(draft, sampler, NUM_TOKENS, ()) if "model" in sources else None
+    suffix = SuffixDrafter() if "ngram" in sources else None
+    return Auto(Adaptive(WidthCosts(target.max_rows - 1)), model, suffix)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    temperature=st.sampled_from([0.0, 0.7]),
+    agreement=st.sampled_from([0.0, 0.8, 1.0]),
+    cost=st.sampled_from([cheap, dear]),
+    sources=st.sampled_from([("model",), ("ngram",), ("model", "ngram"), ()]),
+    prompt=st.lists(st.integers(0, NUM_TOKENS - 1), min_size=1, max_size=40),
+)
+def test_the_text_is_plain_decodings(seed, temperature, agreement, cost, sources, prompt):
+    sampler = Sampler(temperature=temperature, seed=seed)
+    target = TimedContext(table(seed), cost)
+    controller = auto(target, blend(table(seed), table(seed + 1), agreement), sampler, sources)
+    output = run(target, controller, sampler, prompt, max_tokens=60)
+    assert output == reference(target.logits_of, sampler, prompt, (), 60)
+
+
+def rounds(cost, agreement, logits_of=None, sources=("model", "ngram"), draft_s=0.1):
+    """How many tokens the rounds of a long text put out, and who drafted them."""
+    logits_of = logits_of or table(3)
+    target = TimedContext(logits_of, cost)
+    controller = auto(target, blend(logits_of, table(4), agreement), Sampler(), sources, draft_s)
+    steps = list(speculate(target, controller, Sampler(), [1, 2, 3], (), 400))
+    return len(steps), Counter(step.source for step in steps if step.drafted)
+
+
+def test_a_good_draft_is_used_where_wide_batches_are_cheap():
+    count, sources = rounds(cheap, 1.0, sources=("model",))
+    assert count < 120
+    assert sources["model"] > 0.8 * count
+
+
+def test_and_hardly_ever_where_they_are_dear():
+    count, sources = rounds(dear, 1.0, sources=("model",))
+    assert sources["model"] < 0.15 * count
+
+
+def test_a_bad_draft_is_parked():
+    count, sources = rounds(cheap, 0.0, sources=("model",))
+    assert sources["model"] < 0.15 * count
+
+
+def test_text_that_repeats_is_copied_rather_than_drafted():
+    def repeating(prefix):
+        logits = table(3)(prefix)
+        logits[(1, 4, 2, 5, 3)[len(prefix) % 5]] += 50
+        return logits
+
+    count, sources = rounds(cheap, 0.7, repeating, draft_s=0.5)
+    assert count < 120
+    assert sources["ngram"] > 0.7 * count
