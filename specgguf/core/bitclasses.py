@@ -9,7 +9,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import geometric_mean, median
 
 from specgguf.core.context import Context
 
@@ -78,22 +78,20 @@ def _stretch(
     return digest.digest()
 
 
-ACCEPTANCE = 0.7
-"""An ordinary chance that a draft token is accepted."""
-
-DRAFT_COST = 0.35
-"""An ordinary cost of a draft token, in target decodes of one token."""
+_DRAFTS = ((0.7, 0.35), (0.9, 0.0))
+"""An ordinary draft model, and text that is copied: the chance that a token is accepted, and what drafting it costs, in
+target decodes of one token."""
 
 
 def expected_speed(widths: Sequence[int], seconds: dict[int, float], plain_s: float) -> float:
-    """Tokens per second that the best fixed draft length gives with batches of these widths, for an ordinary draft.
+    """Tokens per second to be expected with batches of these widths: each kind of draft at its best fixed length.
 
     It must not depend on the draft at hand: the choice of widths decides the text, and a draft may not.
     `plain_s` is the time of one token under the usual settings.
     """
 
-    def speed(num_draft: int) -> float:
-        cost = min(seconds[width] for width in widths if width > num_draft) + num_draft * DRAFT_COST * plain_s
-        return sum(ACCEPTANCE**i for i in range(num_draft + 1)) / cost
+    def speed(num_draft: int, acceptance: float, draft_cost: float) -> float:
+        cost = min(seconds[width] for width in widths if width > num_draft) + num_draft * draft_cost * plain_s
+        return sum(acceptance**i for i in range(num_draft + 1)) / cost
 
-    return max(speed(num_draft) for num_draft in range(max(widths)))
+    return geometric_mean(max(speed(count, *draft) for count in range(max(widths))) for draft in _DRAFTS)
