@@ -19,7 +19,7 @@ TINY = Models("tiny", None, None, None, None)
 @pytest.fixture(scope="module")
 def prompts(tmp_path_factory):
     path = tmp_path_factory.mktemp("golden") / "prompts.jsonl"
-    chosen = [prompt for prompt in built_in(GOLDEN) if len(prompt.prompt) < 600][::4]
+    chosen = [prompt for prompt in built_in(GOLDEN) if len(prompt.prompt) < 600][::9]
     path.write_text("".join(json.dumps({"category": p.category, "prompt": p.prompt}) + "\n" for p in chosen))
     return path
 
@@ -45,7 +45,7 @@ def verified(file, *options, code=0):
 def test_exact_mode_says_the_same_whatever_drafts(file, options):
     report, notes = verified(file, "--exact", *options)
     assert report["exact"] is True
-    assert report["same"] == len(report["prompts"]) >= 9
+    assert report["same"] == len(report["prompts"]) >= 3
     assert report["passed"] is True
     if options[-1] != "auto":
         assert (sum(entry["drafted"] for entry in report["prompts"]) > 0) == (options[0] == "-k")
@@ -113,7 +113,7 @@ def test_another_token_than_recorded_is_different_unless_it_is_a_near_tie(file, 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_loop_with_a_wrong_truncation_is_different(prompts, temperature, monkeypatch):
     with open_engine(open_store(), TINY, Speculate.FIXED, 4, EngineSettings()) as engine:
-        samplers = [Sampler(temperature=temperature, seed=seed) for seed in range(8)]
+        samplers = [Sampler(temperature=temperature, seed=seed) for seed in range(5)]
         recordings = list(map(partial(golden.record, engine, max_tokens=40), read_prompts(prompts), samplers))
 
         def outcomes():
