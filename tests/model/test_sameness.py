@@ -64,11 +64,11 @@ def test_the_program_says_the_same_with_and_without_drafts(arguments):
         "bf16",
     ]
     results = []
-    for mode in ("off", "fixed", "auto"):
+    for mode in ("off", "fixed"):
         line = [*command, "--speculate", mode, *arguments, PROMPTS[-1]]
         out = subprocess.run(line, capture_output=True, stdin=subprocess.DEVNULL, env=environment(), check=True).stdout
         results.append(json.loads(out))
-    assert results[0]["tokens"] == results[1]["tokens"] == results[2]["tokens"]
+    assert results[0]["tokens"] == results[1]["tokens"]
     assert results[0]["speculation"]["drafted"] == 0 < results[1]["speculation"]["accepted"]
 
 
