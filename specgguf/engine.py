@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specgguf.core.adaptive import Adaptive
+from specgguf.core.bitclasses import Measurement
 from specgguf.core.closing import Closing
 from specgguf.core.controller import Auto, Controller, Fixed, Plain
 from specgguf.core.costs import WidthCosts
@@ -169,7 +170,8 @@ class Engine(Closing):
         """The widths and settings of exact mode."""
         self._arithmetic = self.exact_choice.arithmetic if self.exact_choice else self._arithmetics[0]
         self._widths = self.exact_choice.widths if self.exact_choice else ()
-        self.is_exact = settings.exact or self._is_exact_anyway(prover)
+        measured = prover.known(self._arithmetic)
+        self.is_exact = settings.exact or (measured is not None and measured.agree(settings.num_draft + 1))
         """Whether drafting is known not to change a bit."""
         with ExitStack() as resources:
             self._target = resources.enter_context(Model(self.target_header, layers, self._arithmetic.repack))
@@ -182,19 +184,9 @@ class Engine(Closing):
         self._drop_draft_without_rollback()
         self._profiles = profiles
         self._costs_key = self._key_of_costs(prover)
-        self._learn_anew(self._remembered_costs(prover))
+        self._learn_anew(self._remembered_costs(measured))
         self.prefill_s = 0.0
         """Seconds the last prefill of the target took."""
-
-    def _is_exact_anyway(self, prover: Prover) -> bool:
-        """Whether all widths that may occur are of one class, as far as is remembered."""
-        known = prover.known(self._arithmetic)
-        allowed = set(range(1, self.settings.num_draft + 2))
-        return known is not None and any(allowed <= set(widths) for widths in known.classes)
-
-    def _width(self, num_rows: int) -> int:
-        """How wide a batch of the target is made."""
-        return min((width for width in self._widths if width >= num_rows), default=num_rows)
 
     def _drop_draft_without_rollback(self) -> None:
         if not self._target.can_roll_back:
@@ -290,12 +282,12 @@ class Engine(Closing):
         The answer is decoded in batches of `width` tokens, or the next exact width; `generate` must have been
         called before. A row is valid until the next one.
         """
-        target = self._contexts[0]
+        target, width_of = self._contexts[0], Plain(self._widths).width
         tokens = [*prompt, *output[:-1]]
         target.sync(tokens[: len(prompt) - 1])
         for start in range(len(prompt) - 1, len(tokens), width):
             part = tokens[start : start + width]
-            yield from target.decode(part, rows=len(part), width=self._width(width))
+            yield from target.decode(part, rows=len(part), width=width_of(width))
 
     def _steps(
         self, prompt: Sequence[int], sampler: Chooser, controller: Controller, max_tokens: int
@@ -334,11 +326,10 @@ class Engine(Closing):
             return None
         return {**prover.fingerprint(self._arithmetic), "draft": str(digests[1:]), "what": "costs"}
 
-    def _remembered_costs(self, prover: Prover) -> dict[str, Any]:
+    def _remembered_costs(self, measured: Measurement | None) -> dict[str, Any]:
         found = self._profiles.load(self._costs_key) if self._costs_key else None
         if found:
             return {**found, "times": {int(width): seconds for width, seconds in found["times"].items()}}
-        measured = prover.known(self._arithmetic)
         return {"times": measured.seconds} if measured else {}
 
     def _n_ctx(self, num_prompt: int, max_tokens: int | None) -> int:

@@ -93,14 +93,14 @@ class Prover:
         measured = {}
         for arithmetic in arithmetics:
             measured[arithmetic] = self.known(arithmetic) or self._measure(arithmetic)
-            if max(map(len, measured[arithmetic].classes), default=0) == MAX_WIDTH:
+            if measured[arithmetic].agree(MAX_WIDTH):
                 break  # all widths agree: nothing can be better
         return _best(measured)
 
     def recall(self, arithmetics: list[Arithmetic]) -> Choice | None:
         """What `choose` would answer, if it need not measure."""
         known = {arithmetic: found for arithmetic in arithmetics if (found := self.known(arithmetic))}
-        complete = any(max(map(len, found.classes), default=0) == MAX_WIDTH for found in known.values())
+        complete = any(found.agree(MAX_WIDTH) for found in known.values())
         return _best(known) if complete or len(known) == len(arithmetics) else None
 
     def _measure(self, arithmetic: Arithmetic) -> Measurement:

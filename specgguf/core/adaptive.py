@@ -1,15 +1,13 @@
 """How many tokens to draft and to send: as many as pay."""
 
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 
+from specgguf.core.calibrator import Calibrator, Mean
 from specgguf.core.costs import WidthCosts
 
 # Guesses to start from and time constants, none of them sensitive: where drafts win, halving or doubling one moves
 # the speed of recorded texts by about a percent (tests/core/replay.py has the texts).
-_EDGES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.97, 0.995)
-"""Bounds of the bins of a model's probabilities: finer where most of them are."""
 _CONFIDENT = 0.9
 """A token that is expected to be accepted more often than this is confident, another doubtful."""
 _ENTER = 0.6
@@ -33,53 +31,6 @@ _SURE = 0.95
 """No single token tells more about the trust in a draft than one expected to be accepted this often."""
 _DOUBT = 0.15
 """With less trust nothing is learned about a draft's probabilities; as much it gets when it is probed again."""
-
-
-class Mean:
-    """A running mean that starts from a guess and forgets what is older than `memory` observations."""
-
-    __slots__ = ("_memory", "_weight", "value")
-
-    def __init__(self, value: float, weight: float, memory: float) -> None:
-        """`weight`: how many observations the guess is worth."""
-        self.value = value
-        self._weight = weight
-        self._memory = memory
-
-    def observe(self, value: float) -> None:
-        """Take one more value in."""
-        self._weight = min(self._weight + 1, self._memory)
-        self.value += (value - self.value) / self._weight
-
-
-class Calibrator:
-    """From a drafter's confidence in a token to the share of such tokens that is accepted.
-
-    What is learned, bin by bin, is how far acceptance is from `prior`; a bin without evidence leaves it as it is.
-    """
-
-    def __init__(
-        self,
-        edges: Sequence[float] = _EDGES,
-        prior: Callable[[float], float] = lambda confidence: confidence,
-        weight: float = 8.0,
-        memory: float = 32.0,
-    ) -> None:
-        """`edges`: ascending bounds between the bins, on the scale of the confidence, whatever that is."""
-        self._edges = edges
-        self._prior = prior
-        self._bins = [Mean(0.0, weight, memory) for _ in range(len(edges) + 1)]
-
-    def acceptance(self, confidence: float) -> float:
-        """The probability that a token with this confidence is accepted if all before it are."""
-        return min(max(self._prior(confidence) + self._bin(confidence).value, 0.01), 0.999)
-
-    def observe(self, confidence: float, accepted: bool) -> None:
-        """A token with this confidence has come to verification, all before it accepted."""
-        self._bin(confidence).observe(accepted - self._prior(confidence))
-
-    def _bin(self, confidence: float) -> Mean:
-        return self._bins[bisect_right(self._edges, confidence)]
 
 
 class Outlook:
@@ -122,9 +73,9 @@ class Adaptive:
     to the pair), and whether it is at present the draft of which this was learned (`_trust`, within a few tokens).
     """
 
-    def __init__(self, costs: WidthCosts, calibrator: Calibrator | None = None) -> None:
+    def __init__(self, costs: WidthCosts) -> None:
         self.costs = costs
-        self._calibrator = calibrator or Calibrator()
+        self._calibrator = Calibrator()
         self._trust = 0.98
         self._elapsed = 0.0
         self._spent = 0.0  # seconds that probes have cost
@@ -158,9 +109,9 @@ class Adaptive:
 
     def take(self, probabilities: Sequence[float]) -> int:
         """How many of the drafted tokens to send."""
-        return self.value(self._acceptances(probabilities), 0.0)[0]
+        return self.value(self._acceptances(probabilities))[0]
 
-    def value(self, acceptances: Sequence[float], draft_cost_s: float) -> tuple[int, float]:
+    def value(self, acceptances: Sequence[float]) -> tuple[int, float]:
         """How many tokens of a proposal to send, and the seconds it then gains over a plain step.
 
         `acceptances`: for each token the probability that it is accepted if those before it are.
@@ -174,7 +125,7 @@ class Adaptive:
             tokens += reach
             if tokens * worth - extras[count] > gain:
                 take, gain = count, tokens * worth - extras[count]
-        return take, gain - draft_cost_s
+        return take, gain
 
     def prospect(self) -> float:
         """The seconds that a draft not yet begun is expected to gain over a plain step: to compare with `value`."""
@@ -285,7 +236,7 @@ class Adaptive:
         with the doubtful token or without, is sent if that is better than the best prefix so far.
         """
         outlook, worth, step, extras = self._outlook, 1 / self.rate, self.costs.draft_step, self.costs.extras()
-        _, stop = self.value(acceptances, 0.0)
+        _, stop = self.value(acceptances)
         reach, tokens = 1.0, 0.0
         for acceptance in acceptances:
             reach *= acceptance

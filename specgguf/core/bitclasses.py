@@ -25,6 +25,10 @@ class Measurement:
     seconds: dict[int, float]
     """Time of one batch by width."""
 
+    def agree(self, max_width: int) -> bool:
+        """Whether all widths up to `max_width` give equal bits."""
+        return any(set(range(1, max_width + 1)) <= set(widths) for widths in self.classes)
+
 
 def measure(
     context: Context,

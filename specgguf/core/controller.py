@@ -73,7 +73,7 @@ class Auto:
         seen, gain = Draft(), 0.0
         if self._suffix and limit > 0:
             proposal = self._suffix.propose(tokens, limit)
-            count, gain = policy.value(proposal.probabilities, 0.0)
+            count, gain = policy.value(proposal.probabilities)
             seen = Draft(self._suffix.source, proposal.tokens[:count])
         if self._model and gain <= policy.prospect():
             draft = self._model.draft(tokens, limit, policy.want_more)

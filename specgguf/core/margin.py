@@ -50,11 +50,11 @@ class Ranking:
             order, keys, mass = self._by_typicality(members)
             place = int(np.flatnonzero(order == index)[0])
             distance = max(distance, _entering(keys, mass, place, self.typical_p))
-            members = np.union1d(order[: _num_kept(mass, self.typical_p)], [index])
+            members = np.union1d(order[: num_kept(mass, self.typical_p)], [index])
         if self.top_p < 1.0:
             place = int(np.flatnonzero(members == index)[0])
             logits = self.logits[members]
-            distance = max(distance, _entering(logits, _softmax(logits), place, self.top_p))
+            distance = max(distance, _entering(logits, softmax(logits), place, self.top_p))
         return max(distance, -self._above_min_p(index, members))
 
     def leaving(self, index: int) -> float:
@@ -67,11 +67,11 @@ class Ranking:
             order, keys, mass = self._by_typicality(members)
             place = int(np.flatnonzero(order == index)[0])
             distance = min(distance, _leaving(keys, mass, place, self.typical_p))
-            members = np.sort(order[: _num_kept(mass, self.typical_p)])
+            members = np.sort(order[: num_kept(mass, self.typical_p)])
         if self.top_p < 1.0:
             place = int(np.flatnonzero(members == index)[0])
             logits = self.logits[members]
-            distance = min(distance, _leaving(logits, _softmax(logits), place, self.top_p))
+            distance = min(distance, _leaving(logits, softmax(logits), place, self.top_p))
         return min(distance, self._above_min_p(index, members))
 
     def _num_best(self) -> int:
@@ -79,7 +79,7 @@ class Ranking:
 
     def _by_typicality(self, members: NDArray[np.int64]) -> tuple[NDArray[np.int64], _Floats, _Floats]:
         """The tokens from the most typical on, a key that falls in this order, and their probabilities."""
-        mass = _softmax(self.logits[members])
+        mass = softmax(self.logits[members])
         shift = atypicality(mass)
         order = np.argsort(shift, kind="stable")
         return members[order], -shift[order], mass[order]
@@ -98,13 +98,15 @@ def atypicality(probs: _Floats) -> _Floats:
     return distance
 
 
-def _softmax(logits: _Floats) -> _Floats:
+def softmax(logits: _Floats) -> _Floats:
+    """Probabilities of logits."""
     weights = np.exp(logits - logits.max())
     probs: _Floats = weights / weights.sum()
     return probs
 
 
-def _num_kept(mass: _Floats, bound: float) -> int:
+def num_kept(mass: _Floats, bound: float) -> int:
+    """How many of the most typical outcomes are kept: until their mass is above the bound."""
     return int(np.searchsorted(np.cumsum(mass), bound, side="right")) + 1
 
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from specgguf.core.margin import Ranking, atypicality
+from specgguf.core.margin import Ranking, atypicality, num_kept, softmax
 from specgguf.errors import ContextError
 
 REPEAT_WINDOW = 64
@@ -180,11 +180,11 @@ class Sampler:
     def _truncated(self, logits: NDArray[np.float32], ids: _Ids) -> _Ids:
         """What typical, top-p and min-p leave of the best tokens."""
         if self.typical_p < 1.0:
-            probs = _softmax(logits[ids])
+            probs = softmax(logits[ids].astype(np.float64))
             order = np.argsort(atypicality(probs), kind="stable")
-            ids = ids[np.sort(order[: int(np.searchsorted(np.cumsum(probs[order]), self.typical_p, "right")) + 1])]
+            ids = ids[np.sort(order[: num_kept(probs[order], self.typical_p)])]
         if self.top_p < 1.0:
-            ids = ids[: _num_until(_softmax(logits[ids]), self.top_p)]
+            ids = ids[: _num_until(softmax(logits[ids].astype(np.float64)), self.top_p)]
         if self.min_p > 0.0:
             kept = logits[ids]
             ids = ids[kept >= kept[0] + np.log(self.min_p)]
@@ -290,12 +290,6 @@ def _rest_of(logits: NDArray[np.float32], found: _Ids, lowest: np.float32, missi
         return max(0.0, rest), max(0.0, rest)
     rest = missing * float(np.exp(np.float64(lowest) - peak))
     return 0.0, min(rest, float(np.exp(np.where(logits <= lowest, logits - peak, -np.inf)).sum(dtype=np.float64)))
-
-
-def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    weights = np.exp(logits.astype(np.float64) - logits[0])
-    probs: NDArray[np.float64] = weights / weights.sum()
-    return probs
 
 
 def _num_until(probs: NDArray[np.float64], bound: float) -> int:

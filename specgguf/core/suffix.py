@@ -247,10 +247,6 @@ class SuffixDrafter:
         for token in self._own.tokens:
             self._elsewhere.advance(token)
 
-    def draft(self, tokens: Sequence[int], limit: int) -> list[int]:
-        """At most `limit` tokens that may follow `tokens`."""
-        return self.propose(tokens, limit).tokens
-
     def propose(self, tokens: Sequence[int], limit: int) -> Proposal:
         """At most `limit` tokens that may follow `tokens`, fewer where nothing matches or the text would end."""
         self._read(tokens)

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from specgguf.core import adaptive
-from specgguf.core.adaptive import Adaptive, Calibrator
+from specgguf.core.adaptive import Adaptive
+from specgguf.core.calibrator import Calibrator
 from specgguf.core.costs import WidthCosts
 from tests.core.replay import CAP, TRACES, Draft, Noise, machine, mean, one_round, oracle, play, replay, speed
 
@@ -125,7 +126,7 @@ def test_a_jagged_table_is_rounded_up():
     assert costs.padded(6) == pytest.approx(on.times[8])
     assert costs.time(6) == pytest.approx(on.times[6])
     # At seven drafted tokens nothing is saved by sending fewer.
-    assert Adaptive(costs).value([0.99] * 6 + [0.3], 0.0)[0] == 7
+    assert Adaptive(costs).value([0.99] * 6 + [0.3])[0] == 7
 
 
 @pytest.mark.parametrize("allowed", [set(range(1, 8)), {2, 4, 8}, {8, 16}, {1}, {5, 40}])
@@ -221,25 +222,24 @@ def test_what_the_draft_has_missed_is_not_taken_for_a_slow_draft():
 def test_proposals_are_compared_by_value():
     on = machine("bf16-2core")
     policy = fresh(on)
-    take, gain = policy.value([0.9] * CAP, 0.0)
+    take, gain = policy.value([0.9] * CAP)
     assert take > 4
-    assert policy.value([0.9] * CAP, 0.05) == (take, pytest.approx(gain - 0.05))
-    assert policy.value([0.95] * CAP, 0.0)[1] > gain
-    assert policy.value([0.9, 0.9, 0.01, 0.9], 0.0)[0] == 2
-    assert policy.value([0.05] * 4, 0.0) == (0, 0.0)
-    assert policy.value([], 0.0) == (0, 0.0)
-    assert 0 < policy.prospect() < policy.value([0.99] * CAP, 0.0)[1]
+    assert policy.value([0.95] * CAP)[1] > gain
+    assert policy.value([0.9, 0.9, 0.01, 0.9])[0] == 2
+    assert policy.value([0.05] * 4) == (0, 0.0)
+    assert policy.value([]) == (0, 0.0)
+    assert 0 < policy.prospect() < policy.value([0.99] * CAP)[1]
 
 
 def test_a_calibrator_starts_from_its_prior_learns_and_forgets():
     dice = random.Random(1)
-    calibrator = Calibrator(edges=[2, 4, 8], prior=lambda length: length / (length + 2))
-    assert calibrator.acceptance(6) == pytest.approx(0.75)
+    calibrator = Calibrator()
+    assert calibrator.acceptance(0.75) == pytest.approx(0.75)
     for share in (0.2, 0.9):
         for _ in range(150):
-            calibrator.observe(6, dice.random() < share)
-        assert calibrator.acceptance(6) == pytest.approx(share, abs=0.2)
-    assert calibrator.acceptance(1) == pytest.approx(1 / 3)
+            calibrator.observe(0.75, dice.random() < share)
+        assert calibrator.acceptance(0.75) == pytest.approx(share, abs=0.2)
+    assert calibrator.acceptance(1 / 3) == pytest.approx(1 / 3)
 
 
 def test_a_draft_ten_times_more_modest_than_right_is_believed_in_the_end():

@@ -71,7 +71,7 @@ def test_proposals_follow_the_longest_then_most_frequent_then_latest_occurrence(
     assert proposal.tokens == naive_proposal(tokens, limit, others, eog)
     assert len(proposal.probabilities) == len(proposal.tokens)
     assert all(0 < probability < 1 for probability in proposal.probabilities)
-    assert drafter.draft(tokens, limit) == proposal.tokens
+    assert drafter.propose(tokens, limit).tokens == proposal.tokens
 
 
 @settings(max_examples=150, deadline=None)
@@ -143,7 +143,7 @@ def test_the_own_conversation_comes_first_at_equal_length_and_others_at_greater(
     ],
 )
 def test_examples(tokens, proposal):
-    assert SuffixDrafter().draft(tokens, 6) == proposal
+    assert SuffixDrafter().propose(tokens, 6).tokens == proposal
 
 
 edits = st.lists(st.tuples(st.integers(0, 12), texts.map(lambda text: text[:8])), max_size=6)
@@ -421,7 +421,7 @@ class Copier(Plain):
         self.num_draft = num_draft
 
     def draft(self, tokens, limit):
-        return Draft(self.drafter.source, self.drafter.draft(tokens, min(limit, self.num_draft)))
+        return Draft(self.drafter.source, self.drafter.propose(tokens, min(limit, self.num_draft)).tokens)
 
     def observe(self, draft, verdict, target_s):
         self.drafter.observe(verdict.accepted, len(draft.tokens))
