@@ -97,11 +97,9 @@ def measure(
 
 def summarize(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """A row for each arm and category, and for each arm over all."""
-    arms = list(dict.fromkeys(run.arm for run in runs if run.arm == PLAIN.name)) + sorted(
-        {run.arm for run in runs if run.arm != PLAIN.name}
-    )
+    arms = sorted({run.arm for run in runs}, key=lambda arm: (arm != PLAIN.name, arm))
     categories = list(dict.fromkeys(run.category for run in runs))
-    plain = {run.prompt: [] for run in runs}  # type: dict[int, list[float]]
+    plain: dict[int, list[float]] = {run.prompt: [] for run in runs}
     for run in runs:
         if run.arm == PLAIN.name:
             plain[run.prompt].append(run.token_s)

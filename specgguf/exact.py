@@ -45,11 +45,13 @@ class Choice:
     plain_cost: float
     """Time of a token of plain decoding, relative to the usual settings."""
 
+    @property
+    def settings(self) -> str:
+        """What decides the bits."""
+        return f"batches of {', '.join(map(str, self.widths))} tokens, {self.arithmetic}"
+
     def __str__(self) -> str:
-        listed = ", ".join(map(str, self.widths))
-        return (
-            f"batches of {listed} tokens, {self.arithmetic}; plain decoding takes {self.plain_cost:.2f} times as long"
-        )
+        return f"{self.settings}; plain decoding takes {self.plain_cost:.2f} times as long"
 
 
 def candidates(cache_type_k: str | None, cache_type_v: str | None) -> list[Arithmetic]:

@@ -8,15 +8,15 @@ compared with how much such gaps move between batch widths.
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from specgguf.core.sampling import Sampler
-from specgguf.engine import Engine
+from specgguf.engine import Engine, Mode
 from specgguf.errors import UsageError
 from specgguf.llama import library
 from specgguf.prompts import Prompt
@@ -49,6 +49,32 @@ class Recording:
     margins: list[float]
     drafted: int
     accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """A golden file: the answers, and everything they were made with.
+
+    `models` holds the options that named them; `speculate` and `draft_max` say how the drafts were made whose
+    acceptance was recorded.
+    """
+
+    made_with: dict[str, str | None]
+    models: dict[str, str | None]
+    sampling: dict[str, Any]
+    exact: bool
+    speculate: str
+    draft_max: int | None
+    max_tokens: int
+    prompts: list[Recording]
+
+    def sampler(self, seed: int) -> Sampler:
+        """How a prompt with this seed was answered."""
+        return Sampler(**self.sampling, seed=seed)
+
+    def dump(self) -> str:
+        """The file's text."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, ensure_ascii=False, indent=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +131,11 @@ def record(engine: Engine, prompt: Prompt, sampler: Sampler, max_tokens: int) ->
     )
 
 
-def verify(
-    engine: Engine,
-    recordings: Sequence[Recording],
-    sampler_of: Callable[[int], Sampler],
-    max_tokens: int,
-    noise: "Noise",
-) -> Iterator[Outcome]:
-    """Answer every prompt while speculating and compare; `sampler_of` gives the sampler for a seed."""
-    for recording in recordings:
+def verify(engine: Engine, golden: Golden, noise: "Noise") -> Iterator[Outcome]:
+    """Answer every prompt while speculating and compare."""
+    for recording in golden.prompts:
         tokens = engine.tokenize_chat([{"role": "user", "content": recording.prompt}])
-        generation = engine.generate(tokens, sampler_of(recording.seed), max_tokens)
+        generation = engine.generate(tokens, golden.sampler(recording.seed), golden.max_tokens)
         text = "".join(generation)
         stats = generation.stats
         drafted, accepted = stats.drafted.total(), stats.accepted.total()
@@ -181,10 +201,11 @@ def circumstances(engine: Engine, digest_of: Callable[[Path], str]) -> dict[str,
     """What a text may depend on, besides prompt and sampling."""
     models = {"target": engine.target_header, "draft": engine.draft_header if engine.speculative else None}
     told: dict[str, str | None] = {}
+    choice = engine.exact_choice
     for role, header in models.items():
         told[role] = f"{header.path.name}, sha256 {digest_of(header.path)}" if header else None
         told[f"{role} tokenizer"] = header.tokenizer.fingerprint if header else None
-    told |= {"llama.cpp": library.version(), "device": library.devices(), "exact": str(engine.exact_choice or "no")}
+    told |= {"llama.cpp": library.version(), "device": library.devices(), "exact": choice.settings if choice else "no"}
     return told
 
 
@@ -197,26 +218,16 @@ def changes(recorded: Mapping[str, str | None], now: Mapping[str, str | None]) -
     ]
 
 
-def dump(recordings: Sequence[Recording], about: Mapping[str, Any]) -> str:
-    """The text of a golden file; `about` says with what it was made."""
-    return json.dumps(
-        {"format": FORMAT, **about, "prompts": [asdict(recording) for recording in recordings]},
-        ensure_ascii=False,
-        indent=1,
-    )
-
-
-def load(path: Path) -> tuple[list[Recording], dict[str, Any]]:
-    """What `dump` wrote; raises UsageError if it is no golden file."""
+def load(path: Path) -> Golden:
+    """What was dumped there; raises UsageError if it is no golden file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        about = {key: content[key] for key in ("made_with", "models", "sampling", "exact", "drafts", "max_tokens")}
         if content["format"] != FORMAT:
             raise UsageError(f"{path} has format {content['format']}, this program reads {FORMAT}", "record it anew")
-        recordings = [Recording(**prompt) for prompt in content["prompts"]]
-        for recording in recordings:
-            if len(recording.tokens) != len(recording.margins):
-                raise ValueError(f"{len(recording.tokens)} tokens with {len(recording.margins)} margins")
+        if not _is_sound(content):
+            raise TypeError
+        content["prompts"] = [Recording(**entry) for entry in content["prompts"]]
+        return Golden(**{field.name: content[field.name] for field in fields(Golden)})
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "check the path") from None
     except KeyError as error:
@@ -224,4 +235,27 @@ def load(path: Path) -> tuple[list[Recording], dict[str, Any]]:
     except (ValueError, TypeError, AttributeError) as error:
         reason = error if isinstance(error, ValueError) else "its form is another"
         raise UsageError(f"{path} is no golden file: {reason}", _MAKE_ONE) from None
-    return recordings, about
+
+
+def _is_sound(content: Any) -> bool:  # noqa: ANN401 (JSON)
+    """Whether a file that people may have edited holds what it should."""
+    names = {field.name for field in fields(Sampler)} - {"grammar", "logit_bias", "seed"}
+    return (
+        isinstance(content["max_tokens"], int)
+        and isinstance(content["exact"], bool)
+        and isinstance(content["draft_max"], int | None)
+        and content["speculate"] in get_args(Mode)
+        and all(isinstance(value, str | None) for key in ("made_with", "models") for value in content[key].values())
+        and all(name in names and isinstance(value, int | float) for name, value in content["sampling"].items())
+        and all(map(_is_sound_recording, content["prompts"]))
+    )
+
+
+def _is_sound_recording(entry: Any) -> bool:  # noqa: ANN401 (JSON)
+    return (
+        all(isinstance(entry[key], str) for key in ("category", "prompt", "text_sha256"))
+        and all(isinstance(entry[key], int) for key in ("seed", "drafted", "accepted"))
+        and all(isinstance(token, int) for token in entry["tokens"])
+        and all(isinstance(margin, int | float) for margin in entry["margins"])
+        and len(entry["tokens"]) == len(entry["margins"])
+    )

@@ -1,5 +1,7 @@
 """`specgguf bench`: plain against speculative decoding, interleaved."""
 
+import re
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -52,6 +54,8 @@ def bench(
     from specgguf.prompts import BENCH, built_in, read_prompts
 
     arms = [PLAIN, Arm("auto", "auto"), *map(_parse, arm or [])]
+    # A batch must have room for the longest fixed draft.
+    draft_max = max([draft_max or options.DRAFT_MAX, *(way.num_draft for way in arms if way.num_draft)])
     chosen = read_prompts(prompts) if prompts else built_in(BENCH)
     settings = EngineSettings(
         n_gpu_layers=gpu_layers,
@@ -63,7 +67,7 @@ def bench(
     )
     store = open_store(offline)
     models = Models(pair, target, draft, quant, draft_quant)
-    with open_engine(store, models, Speculate.AUTO, draft_max, settings) as engine:
+    with open_engine(store, models, Speculate.AUTO, draft_max, settings) as engine, closing(store.progress):
         sampler = engine.sampler(temperature=temperature, seed=seed)
         runs = list(
             measure(
@@ -76,7 +80,7 @@ def bench(
                 lambda done, total: store.progress.show("measuring", done, total),
             )
         )
-        store.progress.close()
+        store.progress.close()  # before anything is printed
         report: dict[str, Any] = {
             "target": engine.target_header.path.name,
             "draft": engine.draft_header.path.name if engine.draft_header else None,
@@ -96,11 +100,12 @@ def bench(
 def _parse(text: str) -> "Arm":
     from specgguf.bench import Arm
 
-    mode, _, rest = text.partition(" ")
-    count = rest.replace("-k", "").strip()
-    if mode not in ("fixed", "auto", "model", "ngram") or (rest and not count.isdecimal()):
-        raise UsageError(f"--arm {text}: no way to decode", 'give auto, model, ngram or "fixed -k 4"')
-    return Arm(text, mode, int(count) if count else None)  # type: ignore[arg-type]
+    fixed = re.fullmatch(r"fixed -k ([1-9][0-9]{0,2})", text)
+    if fixed:
+        return Arm(text, "fixed", int(fixed[1]))
+    if text in ("model", "ngram"):
+        return Arm(text, "model" if text == "model" else "ngram")
+    raise UsageError(f"--arm {text}: no way to decode", 'give model, ngram or "fixed -k 4"')
 
 
 def _table(rows: "Sequence[dict[str, Any]]") -> str:

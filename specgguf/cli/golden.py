@@ -1,5 +1,6 @@
 """`specgguf golden`: regression tests of the text itself."""
 
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -79,25 +80,26 @@ def record(
     )
     recordings = []
     speculate = speculate or Speculate.FIXED
-    with open_engine(store, models, speculate, draft_max, settings) as engine:
+    with open_engine(store, models, speculate, draft_max, settings) as engine, closing(store.progress):
         sampler = engine.sampler(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
         for number, prompt in enumerate(chosen):
             seeded = replace(sampler, seed=sampler.seed + number)
             recordings.append(goldens.record(engine, prompt, seeded, max_tokens))
             store.progress.show("recording", number + 1, len(chosen))
-        store.progress.close()
-        about = {
-            "made_with": goldens.circumstances(engine, store.digests.of),
-            "models": models._asdict(),
-            "sampling": {
+        recorded = goldens.Golden(
+            made_with=goldens.circumstances(engine, store.digests.of),
+            models=models._asdict(),
+            sampling={
                 name: getattr(sampler, name) for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")
             },
-            "exact": exact,
-            "drafts": {"speculate": speculate, "draft_max": draft_max},
-            "max_tokens": max_tokens,
-        }
+            exact=exact,
+            speculate=speculate.value,
+            draft_max=draft_max,
+            max_tokens=max_tokens,
+            prompts=recordings,
+        )
     try:
-        write_whole(file, goldens.dump(recordings, about))
+        write_whole(file, recorded.dump())
     except OSError as error:
         raise UsageError(f"cannot write {file}: {error.strerror}", "choose another place") from None
     output.note(f"recorded {len(recordings)} prompts in {file}")
@@ -127,37 +129,32 @@ def verify(
     only then can acceptance rates be compared.
     """
     from specgguf import golden as goldens
-    from specgguf.core.sampling import Sampler
     from specgguf.engine import EngineSettings
 
-    recordings, about = goldens.load(file)
+    recorded = goldens.load(file)
     models = Models(pair, target, draft, quant, draft_quant)
-    recorded = Models(**about["models"])
     if models.pair is None and models.target is None:  # the recorded target, perhaps with another draft
-        changes = {name: value for name, value in models._asdict().items() if value is not None}
-        models = recorded._replace(**changes)
+        models = Models(*(given or recorded.models.get(name) for name, given in models._asdict().items()))
     if speculate is None and draft_max is None:
-        speculate, draft_max = Speculate(about["drafts"]["speculate"]), about["drafts"]["draft_max"]
+        speculate, draft_max = Speculate(recorded.speculate), recorded.draft_max
     store = open_store(offline)
     settings = EngineSettings(
         n_gpu_layers=gpu_layers,
         draft_n_gpu_layers=draft_gpu_layers,
         n_threads=threads,
-        exact=about["exact"] if exact is None else exact,
+        exact=recorded.exact if exact is None else exact,
     )
     noise = goldens.Noise()
-    with open_engine(store, models, speculate or Speculate.FIXED, draft_max, settings) as engine:
-        differences = goldens.changes(about["made_with"], goldens.circumstances(engine, store.digests.of))
+    speculate = speculate or Speculate.FIXED
+    with open_engine(store, models, speculate, draft_max, settings) as engine, closing(store.progress):
+        differences = goldens.changes(recorded.made_with, goldens.circumstances(engine, store.digests.of))
         for difference in differences:
             output.note(difference)
         outcomes = []
-        answers = goldens.verify(
-            engine, recordings, lambda seed: Sampler(**about["sampling"], seed=seed), about["max_tokens"], noise
-        )
-        for outcome in answers:
+        for outcome in goldens.verify(engine, recorded, noise):
             outcomes.append(outcome)
-            store.progress.show("verifying", len(outcomes), len(recordings))
-        store.progress.close()
+            store.progress.show("verifying", len(outcomes), len(recorded.prompts))
+        store.progress.close()  # before anything is printed
         report = _as_dict(engine, outcomes, noise.level, differences, max_acceptance_drop)
         if json:
             output.write_json(report)

@@ -1,12 +1,13 @@
 """From the options that name models to an engine."""
 
 import os
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from specgguf.cli import output
-from specgguf.cli.options import Speculate
+from specgguf.cli.options import DRAFT_MAX, Speculate
 from specgguf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from specgguf.modelfile import ModelFile
     from specgguf.profiles import Profiles
 
-_DRAFT_MAX = 16
 _DRAFT_MAX_FIXED = 4
 
 
@@ -87,11 +87,11 @@ def open_engine(
     draft_path, notice = (rest[0] if rest else None), None
     if draft_path is None and drafts:
         draft_path, notice = _find_draft(target_path, resolver.catalogue, store)
-    usual = _DRAFT_MAX_FIXED if speculate is Speculate.FIXED else _DRAFT_MAX
+    usual = _DRAFT_MAX_FIXED if speculate is Speculate.FIXED else DRAFT_MAX
     num_draft = draft_max or (pair and pair.draft_max) or usual
     settings = replace(settings, num_draft=num_draft, mode=speculate.value)
-    engine = Engine(target_path, draft_path, settings, open_profiles(store), store.progress.show)
-    store.progress.close()
+    with closing(store.progress):
+        engine = Engine(target_path, draft_path, settings, open_profiles(store), store.progress.show)
     if notice:
         engine.notices.append(notice)
     return engine

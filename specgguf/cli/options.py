@@ -25,6 +25,8 @@ def _layers(value: str) -> int:
     return int(value)
 
 
+DRAFT_MAX = 16
+"""Draft tokens per round at most, where nobody says otherwise."""
 MAX_DRAFT = 511
 """One batch holds 512 tokens, and the last known one goes first."""
 

@@ -83,9 +83,9 @@ def _nearest_repo(repo: str) -> str:
     return _did_you_mean(near) or f"check the name; if the repository is private, {_token().removeprefix('and ')}"
 
 
-def _repos(**filters: str) -> list[str]:
+def _repos(author: str | None = None, search: str | None = None) -> list[str]:
     try:
-        found = HfApi().list_models(filter="gguf", limit=_MOST_NAMES, **filters)  # type: ignore[arg-type]
+        found = HfApi().list_models(filter="gguf", author=author, search=search, limit=_MOST_NAMES)
         return [model.id for model in islice(found, _MOST_NAMES)]
     except Exception:  # a hint is not worth a second failure
         return []

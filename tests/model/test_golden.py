@@ -116,9 +116,12 @@ def test_a_loop_with_a_wrong_truncation_is_different(prompts, temperature, monke
         samplers = [Sampler(temperature=temperature, seed=seed) for seed in range(5)]
         recordings = list(map(partial(golden.record, engine, max_tokens=40), read_prompts(prompts), samplers))
 
+        sampling = {"temperature": temperature}
+        file = golden.Golden({}, {}, sampling, False, "fixed", None, 40, recordings)
+
         def outcomes():
             noise = golden.Noise()
-            found = golden.verify(engine, recordings, samplers.__getitem__, 40, noise)
+            found = golden.verify(engine, file, noise)
             return [outcome.verdict for outcome in found], noise
 
         verdicts, noise = outcomes()
@@ -139,6 +142,27 @@ def test_what_is_no_golden_file(tmp_path, content):
     assert str(path) in message
     assert "record" in hint
     failure(specgguf("golden", "verify", tmp_path / "missing.json"), code=2)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("sampling", {"warmth": 1}),
+        ("sampling", {"temperature": "hot"}),
+        ("speculate", "wildly"),
+        ("max_tokens", "9"),
+        ("models", {"pair": 5}),
+        ("prompts", [{"tokens": []}]),
+        ("prompts", 5),
+        ("made_with", []),
+    ],
+)
+def test_a_golden_file_that_was_edited_badly(tmp_path, key, value):
+    recording = golden.Recording("a", "b", 0, [1], "", [1.0], 0, 0)
+    content = json.loads(golden.Golden({}, {"pair": "tiny"}, {}, False, "fixed", None, 4, [recording]).dump())
+    path = tmp_path / "edited.json"
+    path.write_text(json.dumps({**content, key: value}))
+    assert f"{path} is no golden file: its form is another" in failure(specgguf("golden", "verify", path), code=2)[0]
 
 
 def test_a_mistake_in_the_prompts_is_named_by_its_line(tmp_path):
