@@ -162,7 +162,7 @@ def test_a_golden_file_that_was_edited_badly(tmp_path, key, value):
     content = json.loads(golden.Golden({}, {"pair": "tiny"}, {}, False, "fixed", None, 4, [recording]).dump())
     path = tmp_path / "edited.json"
     path.write_text(json.dumps({**content, key: value}))
-    assert f"{path} is no golden file: its form is another" in failure(specgguf("golden", "verify", path), code=2)[0]
+    assert f"{path} is no golden file: " in failure(specgguf("golden", "verify", path), code=2)[0]
 
 
 def test_a_mistake_in_the_prompts_is_named_by_its_line(tmp_path):
