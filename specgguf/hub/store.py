@@ -78,10 +78,11 @@ class Store:
         all of them do not fit on the disk.
         """
         with self._failures_told(), contextlib.closing(self.progress):
-            files = [file for file in wanted if not isinstance(file, Path)]
-            self._check_space(files)
-            for file in self.missing(files):
-                self.progress.expect(file.name, file.size)
+            absent = [file for file in wanted if not isinstance(file, Path) and self.find(file) is None]
+            if absent:  # else the hub's library, which takes its time, need not be imported
+                self._check_space(absent)
+                for file in self.missing(absent):
+                    self.progress.expect(file.name, file.size)
             return [file if isinstance(file, Path) else self._provide(file) for file in wanted]
 
     @contextlib.contextmanager
@@ -219,7 +220,7 @@ class Store:
         )
 
     def _download_from(self, source: Source, file: HubFile, place: Path) -> None:
-        path = place.with_name(f"{file.sha256}.incomplete")
+        path = _incomplete(file, place)
         with PartialFile(path, file.size, lambda done: self.progress.show(file.name, done, file.size)) as partial_file:
             resumed = partial_file.tell() > 0
             source.download(file, partial_file)
@@ -271,7 +272,7 @@ class Store:
         folder = self._downloads()
         needed = {folder: 0, self.root: 0}
         for missing in self.missing(files):
-            incomplete = self._place(missing)[0].with_name(f"{missing.sha256}.incomplete")
+            incomplete = _incomplete(missing, self._place(missing)[0])
             needed[folder] += missing.size - (incomplete.stat().st_size if incomplete.exists() else 0)
         for file in files:
             if isinstance(file, DerivedFile) and self.find(file) is None:
@@ -285,7 +286,7 @@ class Store:
         return [space for space in disks.values() if space.needed or space.folder == folder]
 
     def _check_space(self, files: Sequence[ModelFile]) -> None:
-        for folder, needed, free in self.space(files) if files else ():
+        for folder, needed, free in self.space(files):
             if needed:
                 folder.mkdir(parents=True, exist_ok=True)
             if needed and needed + _MARGIN > free:
@@ -294,6 +295,11 @@ class Store:
                     f"in {folder}",
                     _FREE_SOME,
                 )
+
+
+def _incomplete(file: HubFile, place: Path) -> Path:
+    """The file on its way to `place`."""
+    return place.with_name(f"{file.sha256}.incomplete")
 
 
 def size_of(file: Path | ModelFile) -> int:

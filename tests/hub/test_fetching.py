@@ -24,6 +24,11 @@ def test_from_the_hub_and_then_from_the_disk(world):
     world.check_fetched(world.run(HF_ENDPOINT=NO_HUB))
 
 
+def test_what_is_here_needs_no_hubs_library(world):
+    assert b"huggingface_hub" in world.run(PYTHONPROFILEIMPORTTIME="1").stderr
+    assert b"huggingface_hub" not in world.run(PYTHONPROFILEIMPORTTIME="1").stderr
+
+
 def test_what_another_program_put_into_the_hubs_cache_is_used(world):
     snapshot = world.folder / "hf" / "hub" / "models--toy--toy-GGUF" / "snapshots" / REVISION
     snapshot.mkdir(parents=True)
