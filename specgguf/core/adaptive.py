@@ -6,8 +6,7 @@ from math import inf
 from specgguf.core.calibrator import Calibrator, Mean
 from specgguf.core.costs import WidthCosts
 
-# Guesses to start from and time constants, none of them sensitive: where drafts win, halving or doubling one moves
-# the speed of recorded texts by about a percent (tests/core/replay.py has the texts).
+# Guesses to start from and time constants, chosen on the recorded texts that tests/core/replay.py plays.
 _CONFIDENT = 0.9
 """A token that is expected to be accepted more often than this is confident, another doubtful."""
 _ENTER = 0.6

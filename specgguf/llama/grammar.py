@@ -113,7 +113,7 @@ class LlamaGrammar:
 
 
 class _Pieces:
-    """What the tokens of a vocabulary print, read as far as it is needed: all of 150,000 takes half a second."""
+    """What the tokens of a vocabulary print, read as far as it is needed: reading all of them takes a while."""
 
     _read: ClassVar[WeakKeyDictionary[Vocab, Self]] = WeakKeyDictionary()
 
