@@ -131,11 +131,14 @@ def record(engine: Engine, prompt: Prompt, sampler: Sampler, max_tokens: int) ->
     )
 
 
-def verify(engine: Engine, golden: Golden, noise: "Noise") -> Iterator[Outcome]:
-    """Answer every prompt while speculating and compare."""
+def verify(
+    engine: Engine, golden: Golden, noise: "Noise", mode: Mode | None = None, num_draft: int | None = None
+) -> Iterator[Outcome]:
+    """Answer every prompt while speculating and compare; `mode` and `num_draft` as in `Engine.generate`."""
     for recording in golden.prompts:
         tokens = engine.tokenize_chat([{"role": "user", "content": recording.prompt}])
-        generation = engine.generate(tokens, golden.sampler(recording.seed), golden.max_tokens)
+        sampler = golden.sampler(recording.seed)
+        generation = engine.generate(tokens, sampler, golden.max_tokens, num_draft=num_draft, mode=mode)
         text = "".join(generation)
         stats = generation.stats
         drafted, accepted = stats.drafted.total(), stats.accepted.total()
