@@ -89,7 +89,7 @@ class Prover:
     def choose(self, arithmetics: list[Arithmetic]) -> Choice:
         """The widths and settings with the best speed to be expected; measures what is not known yet.
 
-        Raises UsageError where no batch width repeats its own bits.
+        Raises UsageError where no class of widths leaves room for a draft.
         """
         self.profiles.digest_of(self.header.path)
         measured = {}
@@ -153,10 +153,11 @@ def _best(measured: Mapping[Arithmetic, Measurement]) -> Choice:
         (expected_speed(widths, found.seconds, usual_s), arithmetic, widths)
         for arithmetic, found in measured.items()
         for widths in found.classes
+        if max(widths) > 1  # else there is no room for a draft
     ]
     if not choices:
         raise UsageError(
-            "--exact: this device computes the same batch twice with different results",
+            "--exact: on this device no two ways to cut a text into batches give the same bits",
             "leave out --exact, or use another device: --gpu-layers 0",
         )
     _, arithmetic, widths = max(choices, key=lambda choice: choice[0])

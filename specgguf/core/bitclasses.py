@@ -9,7 +9,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 
 from specgguf.core.context import Context
 
@@ -40,7 +40,8 @@ def measure(
 ) -> Measurement:
     """Decode the same tokens of `text` at every width, behind contexts of `depths` tokens, and compare bytes.
 
-    Behind the first one twice: a width may not even repeat itself.
+    Behind the first one twice: a width may not even repeat itself. Of the times of a width the shortest counts: what
+    else the machine does makes it slower for a while, never faster.
 
     The rows of a whole stretch of `max_width` tokens are compared, so that the cells the widths write into the cache
     are compared too. `clock` tells the seconds spent in decoding so far; `on_progress` how many widths of how many
@@ -48,22 +49,18 @@ def measure(
     """
     digests: dict[int, list[bytes]] = defaultdict(list)
     times: dict[int, list[float]] = defaultdict(list)
-    steady = set(range(1, max_width + 1))
-    for number, depth in enumerate(depths):
+    passes = [depths[0], *depths]
+    for number, depth in enumerate(passes):
         context.sync(text[:depth])
         for width in range(1, max_width + 1):
-            repeats = {
-                _stretch(context, text[depth : depth + max_width], width, clock, times[width])
-                for _ in range(1 if number else 2)
-            }
-            if len(repeats) > 1:
-                steady.discard(width)
-            digests[width] += repeats
-            on_progress(number * max_width + width, len(depths) * max_width)
+            stretch = text[depth : depth + max_width]
+            digests[width].append(_stretch(context, stretch, width, clock, times[width]))
+            on_progress(number * max_width + width, len(passes) * max_width)
     groups: dict[tuple[bytes, ...], list[int]] = defaultdict(list)
-    for width in sorted(steady):
-        groups[tuple(digests[width])].append(width)
-    return Measurement(tuple(map(tuple, groups.values())), {width: median(times[width]) for width in times})
+    for width, (first, again, *_) in digests.items():
+        if first == again:
+            groups[tuple(digests[width])].append(width)
+    return Measurement(tuple(map(tuple, groups.values())), {width: min(times[width]) for width in times})
 
 
 def _stretch(

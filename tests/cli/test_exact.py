@@ -35,8 +35,7 @@ def test_drafts_of_any_kind_change_no_token(toy_models, home, sampling):
         found = tokens(toy_models, home, "--exact", "--speculate", *options, *sampling)
         assert found["tokens"] == plain["tokens"]
         drafted += found["speculation"]["drafted"]
-    chosen = json.loads(specgguf("doctor", "-m", toy_models["endless"], "--json", **home).stdout)["exact"]
-    assert (drafted > 0) == (not chosen.startswith("batches of 1 tokens"))
+    assert drafted > 0
 
 
 def test_what_was_measured_is_remembered_and_a_damaged_record_is_not_believed(toy_models, home):

@@ -36,7 +36,7 @@ def measured(context, depths=(3, 12)):
     done = []
     text = [i % NUM_TOKENS for i in range(40)]
     found = measure(context, text, depths, 8, lambda: len(context.widths), lambda *progress: done.append(progress))
-    assert done == [(i, 16) for i in range(1, 17)]
+    assert done == [(i, 24) for i in range(1, 25)]
     assert found.seconds == dict.fromkeys(range(1, 9), 1.0)
     return found.classes
 
