@@ -14,7 +14,7 @@ from specgguf.core.adaptive import Adaptive
 from specgguf.core.bitclasses import Measurement
 from specgguf.core.closing import Closing
 from specgguf.core.controller import Auto, Controller, Fixed, Plain
-from specgguf.core.costs import WidthCosts
+from specgguf.core.depths import CostsByDepth, level_of
 from specgguf.core.drafting import ModelDrafter
 from specgguf.core.loop import Step, speculate
 from specgguf.core.parity import Parity, ParityReport, compare
@@ -304,18 +304,19 @@ class Engine(Closing):
         if self.parity and len(self._contexts) > 1 and mode != "ngram":
             model = ModelDrafter(self._contexts[1], sampler, self.parity.num_shared, self.eog)
         if mode in ("auto", "model", "ngram"):
-            return Auto(self._policy, model, self._suffix if mode != "model" else None)
+            return Auto(self._policy, self._costs, model, self._suffix if mode != "model" else None)
         return Fixed(model, num_draft, self._widths) if model and num_draft and mode == "fixed" else Plain(self._widths)
 
     def start_cold(self) -> None:
         """Empty the caches, and forget texts and what was learned about drafts; costs stay known."""
         for context in self._contexts:
             context.truncate(0)
-        self._learn_anew(self._policy.costs.table())
+        self._learn_anew(self._costs.tables())
 
-    def _learn_anew(self, costs: Mapping[str, Any]) -> None:
-        """`costs`: what `WidthCosts.table` gave, and `draft_step` and `catch_up`, as far as known."""
-        self._policy = Adaptive(WidthCosts(self.max_width - 1, **costs, allowed=self._widths or None))
+    def _learn_anew(self, costs: Mapping[int, Mapping[str, Any]]) -> None:
+        """`costs`: what is known of them, in the form of `CostsByDepth.tables`."""
+        self._costs = CostsByDepth(self.max_width - 1, costs, self._widths or None)
+        self._policy = Adaptive(self._costs.at(0))
         self._suffix = SuffixDrafter(self.eog)
 
     def _key_of_costs(self, prover: Prover) -> Fingerprint | None:
@@ -324,13 +325,16 @@ class Engine(Closing):
         digests = [self._profiles.known_digest(header.path) for header in headers]
         if None in digests:
             return None
-        return {**prover.fingerprint(self._arithmetic), "draft": str(digests[1:]), "what": "costs"}
+        return {**prover.fingerprint(self._arithmetic), "draft": str(digests[1:]), "what": "costs by depth"}
 
-    def _remembered_costs(self, measured: Measurement | None) -> dict[str, Any]:
+    def _remembered_costs(self, measured: Measurement | None) -> dict[int, dict[str, Any]]:
         found = self._profiles.load(self._costs_key) if self._costs_key else None
         if found:
-            return {**found, "times": {int(width): seconds for width, seconds in found["times"].items()}}
-        return {"times": measured.seconds} if measured else {}
+            return {
+                int(level): {**table, "times": {int(width): seconds for width, seconds in table["times"].items()}}
+                for level, table in found.items()
+            }
+        return {level_of(0): {"times": measured.seconds}} if measured else {}
 
     def _n_ctx(self, num_prompt: int, max_tokens: int | None) -> int:
         if self._contexts:
@@ -381,7 +385,7 @@ class Engine(Closing):
     def close(self) -> None:
         """Free the contexts, then the models; what batches cost is remembered."""
         if self._costs_key and self.adaptive and self._contexts:
-            self._profiles.save(self._costs_key, self._policy.costs.table())
+            self._profiles.save(self._costs_key, self._costs.tables())
         self._resources.close()
 
 

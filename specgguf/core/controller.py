@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from specgguf.core.adaptive import Adaptive
+from specgguf.core.depths import CostsByDepth
 from specgguf.core.drafting import Draft, ModelDrafter
 from specgguf.core.suffix import SuffixDrafter
 from specgguf.core.verify import Verdict
@@ -57,8 +58,11 @@ class Fixed(Plain):
 class Auto:
     """As many tokens as pay, from a draft model or from text already seen, whichever promises more."""
 
-    def __init__(self, policy: Adaptive, model: ModelDrafter | None, suffix: SuffixDrafter | None) -> None:
+    def __init__(
+        self, policy: Adaptive, costs: CostsByDepth, model: ModelDrafter | None, suffix: SuffixDrafter | None
+    ) -> None:
         self._policy = policy
+        self._costs = costs
         self._model = model
         self._suffix = suffix
         self._started = False
@@ -66,6 +70,7 @@ class Auto:
     def draft(self, tokens: Sequence[int], limit: int) -> Draft:
         """The proposal with the greatest value, cut to its most valuable beginning; none if nothing pays."""
         policy = self._policy
+        policy.costs = self._costs.at(len(tokens))
         if not self._started:
             policy.start(self._model.behind(tokens) if self._model else 0)
             self._started = True

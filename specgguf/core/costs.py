@@ -53,15 +53,18 @@ class WidthCosts:
         draft_step: float | None = None,
         catch_up: float | None = None,
         allowed: Collection[int] | None = None,
+        rounds: float = _MEMORY,
     ) -> None:
-        """`cap`: the longest draft; `allowed`: the only widths to decode; the rest: what earlier runs have measured."""
+        """`cap`: the longest draft; `allowed`: the only widths to decode; the rest: what earlier runs have measured,
+        in so many `rounds`.
+        """
         self._allowed = sorted(n for n in (allowed or range(1, cap + 2)) if 1 <= n <= cap + 1)
         self.cap = self._allowed[-1] - 1
         """The longest draft that the allowed widths leave room for."""
         self._scale = self._scale_when_plain = 0.0
-        self._times = {n: _Time(log(seconds), _MEMORY) for n, seconds in sorted((times or {}).items())}
-        self._draft = _Time(_log(draft_step), _MEMORY) if draft_step is not None else None
-        self._catch_up = _Time(_log(catch_up), _MEMORY) if catch_up is not None else None
+        self._times = {n: _Time(log(seconds), rounds) for n, seconds in sorted((times or {}).items())}
+        self._draft = _Time(_log(draft_step), rounds) if draft_step is not None else None
+        self._catch_up = _Time(_log(catch_up), rounds) if catch_up is not None else None
         self._padded: list[tuple[int, float]] = []  # both derived, and empty when out of date
         self._extras: list[float] = []
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from specgguf.core.adaptive import Adaptive
 from specgguf.core.controller import Auto
-from specgguf.core.costs import WidthCosts
+from specgguf.core.depths import CostsByDepth
 from specgguf.core.drafting import ModelDrafter
 from specgguf.core.loop import speculate
 from specgguf.core.sampling import Sampler
@@ -39,7 +39,8 @@ def auto(target, draft_logits, sampler, sources, draft_s=0.1):
     draft = TimedContext(draft_logits, lambda width: draft_s * width, max_rows=1)
     model = ModelDrafter(draft, sampler, NUM_TOKENS, ()) if "model" in sources else None
     suffix = SuffixDrafter() if "ngram" in sources else None
-    return Auto(Adaptive(WidthCosts(target.max_rows - 1)), model, suffix)
+    costs = CostsByDepth(target.max_rows - 1)
+    return Auto(Adaptive(costs.at(0)), costs, model, suffix)
 
 
 @settings(max_examples=100, deadline=None)
