@@ -5,6 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from specgguf.core.printable import visible
 from specgguf.errors import SpecggufError, UsageError
 
 if TYPE_CHECKING:
@@ -19,9 +20,13 @@ class ReaderGoneError(Exception):
 
 
 def write(text: str) -> None:
-    """A piece of the answer, at once; raises ReaderGoneError, or SpecggufError if it cannot be written."""
+    """A piece of the answer, at once; raises ReaderGoneError, or SpecggufError if it cannot be written.
+
+    Control characters are shown on a terminal; pipes get the bytes as they are.
+    """
     if sys.stdout is None:
         raise SpecggufError("cannot write the answer: stdout is closed", "redirect it to /dev/null instead")
+    text = visible(text) if sys.stdout.isatty() else text
     try:
         sys.stdout.buffer.write(text.encode(errors="replace"))
         sys.stdout.buffer.flush()
@@ -55,8 +60,8 @@ def note(text: str) -> None:
 
 
 def log(text: str) -> None:
-    """Details asked for with -v, as they are."""
-    sys.stderr.write(text)
+    """Details asked for with -v."""
+    sys.stderr.write(visible(text) if on_terminal() else text)
 
 
 def confirm(question: str) -> bool:
@@ -130,13 +135,13 @@ class TerminalProgress:
                 transient=True,
             )
             self._display.start()
-        self._bars[what] = self._display.add_task(text, total=total, start=False)
+        self._bars[what] = self._display.add_task(visible(text), total=total, start=False)
 
 
 def _say(label: str, style: str, text: str) -> None:
     console = _console()
     console.print(label, style=style, end=" ")
-    console.print(" ".join(text.splitlines()))
+    console.print(visible(" ".join(text.splitlines())))
 
 
 def _console() -> "Console":

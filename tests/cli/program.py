@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pexpect
+
 EXECUTABLE = Path(sys.executable).with_name("specgguf")
 
 
@@ -40,6 +42,16 @@ def started(*arguments, **variables):
     finally:
         process.kill()
         process.communicate()
+
+
+def on_terminal(*arguments, **variables):
+    """What a terminal shows, and the exit code."""
+    child = pexpect.spawn(
+        str(EXECUTABLE), [*map(str, arguments)], env=environment(TERM="xterm-256color", **variables), timeout=60
+    )
+    shown = child.read()
+    child.close()
+    return shown, child.exitstatus
 
 
 def failure(result, code=1):

@@ -7,10 +7,10 @@ import signal
 import subprocess
 import time
 
-import pexpect
 import pytest
 
-from tests.cli.program import EXECUTABLE, environment, specgguf, started
+from specgguf.core.printable import visible
+from tests.cli.program import EXECUTABLE, environment, on_terminal, specgguf, started
 
 
 @pytest.fixture
@@ -217,18 +217,8 @@ def test_verbose_shows_what_is_in_effect_on_stderr(pair):
     assert "n_threads=1, cache_type_k='bf16'" in log
 
 
-def on_terminal(*arguments, **variables):
-    """What a terminal shows, and the exit code."""
-    child = pexpect.spawn(
-        str(EXECUTABLE), [*map(str, arguments)], env=environment(TERM="xterm-256color", **variables), timeout=60
-    )
-    shown = child.read()
-    child.close()
-    return shown, child.exitstatus
-
-
 def test_on_a_terminal(pair):
-    text = answer(*pair, "-n", 20, "the cat")["text"]
+    text = visible(answer(*pair, "-n", 20, "the cat")["text"])
     shown, code = on_terminal("run", *pair, "-n", 20, "the cat")
     assert code == 0
     plain = re.sub(rb"\x1b\[[\d;]*m", b"", shown).decode()
@@ -240,7 +230,7 @@ def test_on_a_terminal(pair):
 
 
 def test_no_color(pair):
-    text = answer(*pair, "-n", 20, "the cat")["text"].replace("\n", "\r\n").encode()
+    text = visible(answer(*pair, "-n", 20, "the cat")["text"]).replace("\n", "\r\n").encode()
     shown, _ = on_terminal("run", *pair, "-n", 20, "the cat", NO_COLOR="1")
     assert not re.search(rb"\x1b\[3\d", shown.removeprefix(text))
     assert on_terminal("run", "-p", "no-such-pair", "the cat", NO_COLOR="1")[0].startswith(b"error: unknown pair")
