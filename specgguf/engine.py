@@ -1,11 +1,13 @@
 """Composition root: opens a target and its draft, and generates with them."""
 
+import functools
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,17 +25,16 @@ from specgguf.core.stats import Stats
 from specgguf.core.stream import TextStream
 from specgguf.core.suffix import SuffixDrafter
 from specgguf.core.verify import Chooser
-from specgguf.errors import ContextError, ParityError, UsageError
+from specgguf.errors import ContextError, ModelError, ParityError, UsageError
 from specgguf.exact import Arithmetic, Prover, candidates
 from specgguf.header import Header
 from specgguf.llama import library
 from specgguf.llama.context import ContextSettings, LlamaContext, check_cache_type
 from specgguf.llama.grammar import GrammarText
 from specgguf.llama.model import ALL_LAYERS, Model
-from specgguf.llama.templates import Message, render
+from specgguf.llama.templates import ChatTemplate, Message
 from specgguf.profiles import Fingerprint, Profiles
 
-_LEAST_CTX = 4096
 _ROOM = 2048
 """Tokens of context kept free behind a long prompt when the length of the answer is not limited."""
 
@@ -46,13 +47,16 @@ fixed: always as many as allowed, from the draft model; off: plain decoding."""
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
     """Resources. None leaves the choice to the engine: all layers on a GPU if there is one, a thread per physical
-    core, a context that fits the prompt and its answer.
+    core, a context that fits the prompt and its answer, the target's own chat template.
     """
 
     n_gpu_layers: int | None = None
     draft_n_gpu_layers: int | None = None
     n_threads: int | None = None
     n_ctx: int | None = None
+    least_ctx: int = 4096
+    """The engine's own choice of a context is no smaller, if the target knows so many tokens."""
+    chat_template: str | None = None
     cache_type_k: str | None = None
     cache_type_v: str | None = None
     num_draft: int = 16
@@ -74,6 +78,13 @@ class Timings:
     """Tokens after the first round per second of `decode_s`."""
 
 
+class Piece(NamedTuple):
+    """A part of an answer: `source` is who guessed it, or empty where the target chose without an accepted guess."""
+
+    text: str
+    source: str = ""
+
+
 @dataclass(slots=True)
 class Generation:
     """One answer: iterate to get its text as it is committed. The other fields grow meanwhile."""
@@ -89,27 +100,33 @@ class Generation:
     """stop, stop_string, length, or interrupted: what it is until the end is reached."""
     stats: Stats = field(default_factory=Stats)
     timings: Timings = field(default_factory=Timings)
-    _shown: int = 0
+    _fresh: deque[Piece] = field(default_factory=deque)
+    """Pieces not yielded yet."""
 
     def __iter__(self) -> Iterator[str]:
+        return (piece.text for piece in self.pieces())
+
+    def pieces(self) -> Iterator[Piece]:
+        """The text as it is committed, with who guessed it."""
         begin = time.perf_counter()
         first_end = first_llama = 0.0
         first_tokens = 0
         try:
             for step in self._steps:
                 self.stats.observe(step)
-                self._commit(step.output)
+                self._commit(step)
                 if not first_tokens:
                     first_end, first_llama = time.perf_counter(), self._engine.llama_s
                     first_tokens = len(self.tokens)
                     self.timings.first_token_s = first_end - begin
-                yield self._fresh()
+                while self._fresh:
+                    yield self._fresh.popleft()
                 if self.finish_reason == "stop_string":
                     break
             else:
                 ended = self.tokens and self.tokens[-1] in self._engine.eog
                 self.finish_reason = "stop" if ended else "length"
-            yield self.flush()
+            yield Piece(self.flush())
         finally:
             if first_tokens:
                 timings = self.timings
@@ -120,20 +137,25 @@ class Generation:
 
     def flush(self) -> str:
         """Text not yielded yet. After an interruption: what is left of the answer."""
-        self.text += self._stream.flush()
-        return self._fresh()
+        self._add(self._stream.flush(), "")
+        rest = "".join(piece.text for piece in self._fresh)
+        self._fresh.clear()
+        return rest
 
-    def _fresh(self) -> str:
-        fresh, self._shown = self.text[self._shown :], len(self.text)
-        return fresh
-
-    def _commit(self, tokens: Sequence[int]) -> None:
-        for token in tokens:
+    def _commit(self, step: Step) -> None:
+        for number, token in enumerate(step.output):
             self.tokens.append(token)
-            self.text += self._stream.feed(self._engine.piece(token))
+            text = self._stream.feed(self._engine.piece(token))
+            self._add(text, step.source if number < step.accepted else "")
             if self._stream.stopped:
                 self.finish_reason = "stop_string"
                 return
+
+    def _add(self, text: str, source: str) -> None:
+        self.text += text
+        if self._fresh and self._fresh[-1].source == source:
+            text = self._fresh.pop().text + text
+        self._fresh.append(Piece(text, source))
 
 
 class Engine(Closing):
@@ -233,9 +255,25 @@ class Engine(Closing):
         """Ids of a text given to the model as it is."""
         return self._target.vocab.tokenize(text)
 
+    def render_chat(self, messages: Sequence[Message], think: bool = True) -> str:
+        """A conversation in the chat template, ready for the next answer; `think` as in `ChatTemplate.render`."""
+        return self._template.render(messages, think)
+
     def tokenize_chat(self, messages: Sequence[Message]) -> list[int]:
-        """Ids of a conversation in the model's own chat template, ready for the next answer."""
-        return self._target.vocab.tokenize(render(self._target, messages))
+        """Ids of that."""
+        return self.tokenize(self.render_chat(messages))
+
+    @functools.cached_property
+    def _template(self) -> ChatTemplate:
+        vocab, path = self._target.vocab, self.target_header.path
+        if self.settings.chat_template is not None:
+            return ChatTemplate(self.settings.chat_template, "the template of --chat-template", vocab)
+        if self.target_header.chat_template is None:
+            raise ModelError(
+                f"{path} has no chat template",
+                "give one with --chat-template FILE; specgguf run --raw does without",
+            )
+        return ChatTemplate(self.target_header.chat_template, f"the chat template of {path}", vocab)
 
     def generate(
         self,
@@ -347,7 +385,7 @@ class Engine(Closing):
                 )
             return self.settings.n_ctx
         wanted = num_prompt + (_ROOM if max_tokens is None else max_tokens)
-        return min(self._target.n_ctx_train, max(_LEAST_CTX, wanted))
+        return min(self._target.n_ctx_train, max(self.settings.least_ctx, wanted))
 
     def _open_contexts(self, n_ctx: int) -> None:
         self._contexts.append(self._open_context(self._target, n_ctx, self.max_width, self._arithmetic))

@@ -156,6 +156,20 @@ Stop = Annotated[
 ]
 System = Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System message.")]
 Raw = Annotated[bool, typer.Option("--raw", help="No chat template: continue the text as it is.")]
+ChatTemplate = Annotated[
+    Path | None,
+    typer.Option("--chat-template", metavar="FILE", help="A jinja chat template instead of the model's own."),
+]
+NoThink = Annotated[
+    bool, typer.Option("--no-think", help="Hide the thoughts of a reasoning model; none, where its template can.")
+]
+ShowDraft = Annotated[
+    bool,
+    typer.Option(
+        "--show-draft",
+        help="Mark on a terminal what was guessed right: green or [] by the draft, magenta or {} from text seen.",
+    ),
+]
 GpuLayers = Annotated[
     int | None,
     typer.Option(

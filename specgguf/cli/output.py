@@ -1,5 +1,6 @@
 """The one place that prints: answers to stdout as bytes, everything else to stderr."""
 
+import functools
 import json
 import os
 import sys
@@ -19,14 +20,21 @@ class ReaderGoneError(Exception):
     """Whoever read our stdout has closed it: the work is done."""
 
 
-def write(text: str) -> None:
+def write(text: str, style: str = "") -> None:
     """A piece of the answer, at once; raises ReaderGoneError, or SpecggufError if it cannot be written.
 
-    Control characters are shown on a terminal; pipes get the bytes as they are.
+    Control characters are shown on a terminal; pipes get the bytes as they are. `style`, as rich names it, is for
+    where there are styles.
     """
     if sys.stdout is None:
         raise SpecggufError("cannot write the answer: stdout is closed", "redirect it to /dev/null instead")
-    text = visible(text) if sys.stdout.isatty() else text
+    if answers_terminal():
+        text = visible(text)
+    if style and text and has_styles():
+        from rich.color import ColorSystem
+        from rich.style import Style
+
+        text = Style.parse(style).render(text, color_system=ColorSystem.STANDARD)
     try:
         sys.stdout.buffer.write(text.encode(errors="replace"))
         sys.stdout.buffer.flush()
@@ -38,10 +46,15 @@ def write(text: str) -> None:
         ) from None
 
 
-def end_answer(text: str) -> None:
-    """After a streamed answer: a newline on a terminal, nothing in a pipe."""
-    if sys.stdout.isatty() and not text.endswith("\n"):
-        write("\n")
+@functools.cache
+def has_styles() -> bool:
+    """Whether stdout is a terminal that shows colours, and may."""
+    return answers_terminal() and _console(stderr=False).color_system is not None
+
+
+def answers_terminal() -> bool:
+    """Whether a person reads stdout."""
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def write_json(value: object) -> None:
@@ -144,12 +157,17 @@ def _say(label: str, style: str, text: str) -> None:
     console.print(visible(" ".join(text.splitlines())))
 
 
-def _console() -> "Console":
+def _console(stderr: bool = True) -> "Console":
     from rich.console import Console
 
     # With NO_COLOR rich by itself leaves out colours, but not bold.
     plain = bool(os.environ.get("NO_COLOR"))
     # Texts are shown as they are: markup, :emoji: codes and highlighting would change paths and models' words.
     return Console(
-        stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False, color_system=None if plain else "auto"
+        stderr=stderr,
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        color_system=None if plain else "auto",
     )

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specgguf.cli import options, output
+from specgguf.cli.answer import AnswerWriter
 from specgguf.cli.opening import Models, open_engine, open_store
 from specgguf.cli.report import report
-from specgguf.cli.sampling import parse_biases, read_grammar
+from specgguf.cli.sampling import parse_biases, read_file, read_grammar
 from specgguf.cli.stdin import read_piped
 from specgguf.errors import INTERRUPTED, UsageError
 
@@ -46,6 +47,8 @@ def run(
     json_schema: options.JsonSchema = None,
     stop: options.Stop = None,
     system: options.System = None,
+    chat_template: options.ChatTemplate = None,
+    no_think: options.NoThink = False,
     raw: options.Raw = False,
     gpu_layers: options.GpuLayers = None,
     draft_gpu_layers: options.DraftGpuLayers = None,
@@ -55,17 +58,21 @@ def run(
     cache_type_v: options.CacheTypeV = None,
     offline: options.Offline = False,
     json: options.Json = False,
+    show_draft: options.ShowDraft = False,
     stats: options.Stats = None,
     verbose: options.Verbose = False,
 ) -> None:
     """Answer one prompt, greedily unless --temp says otherwise."""
     if raw and system is not None:
         raise UsageError("--raw and --system exclude each other", "a system message needs the chat template")
+    if raw and chat_template is not None:
+        raise UsageError("--raw and --chat-template exclude each other", "give one of them")
     stops = _texts("--stop", stop or [])
     system_texts = _texts("--system", [] if system is None else [system])
     text = _prompt(prompt, raw)
     begin = time.perf_counter()
 
+    from specgguf.core.thought import opens_thought, split
     from specgguf.engine import EngineSettings
     from specgguf.llama.library import log_to
 
@@ -79,6 +86,7 @@ def run(
         n_ctx=ctx,
         cache_type_k=cache_type_k,
         cache_type_v=cache_type_v,
+        chat_template=read_file("--chat-template", chat_template) if chat_template else None,
         exact=exact,
     )
     if verbose:
@@ -86,11 +94,9 @@ def run(
     store = open_store(offline)
     models = Models(pair, target, draft, quant, draft_quant)
     with open_engine(store, models, speculate, draft_max, settings) as engine:
-        if raw:
-            tokens = engine.tokenize(text)
-        else:
+        if not raw:
             messages = [{"role": "system", "content": content} for content in system_texts]
-            tokens = engine.tokenize_chat([*messages, {"role": "user", "content": text}])
+            text = engine.render_chat([*messages, {"role": "user", "content": text}], think=not no_think)
         sampler = engine.sampler(
             temperature=temperature,
             top_k=top_k,
@@ -103,15 +109,18 @@ def run(
             logit_bias=biases,
             seed=seed,
         )
-        generation = engine.generate(tokens, sampler, max_tokens, stops, grammar=constraint)
+        generation = engine.generate(engine.tokenize(text), sampler, max_tokens, stops, grammar=constraint)
         load_s = time.perf_counter() - begin
         for line in engine.notices:
             output.note(line)
         if verbose:
             output.log("".join(f"{line}\n" for line in engine.describe()))
-        _stream(generation, quiet=json)
+        # What a grammar allows is no thought.
+        inside = opens_thought(text) if no_think and not constraint else None
+        _stream(generation, None if json else AnswerWriter(show_draft), inside)
         if json:
-            output.write_json(report(engine, store, generation, speculate, load_s))
+            found = report(engine, store, generation, speculate, load_s)
+            output.write_json(found if inside is None else {**found, "text": split(generation.text, inside).answer})
         if output.on_terminal() if stats is None else stats:
             output.stats(generation, str(engine.exact_choice) if engine.exact_choice else None)
     if generation.finish_reason == "interrupted":
@@ -141,13 +150,26 @@ def _prompt(argument: str | None, raw: bool) -> str:
     return text
 
 
-def _stream(generation: "Generation", quiet: bool) -> None:
-    """Write the answer as it comes; after Ctrl-C, what is there of it."""
-    show = (lambda _: None) if quiet else output.write
+def _stream(generation: "Generation", writer: AnswerWriter | None, inside: bool | None) -> None:
+    """Write the answer as it comes; after Ctrl-C, what is there of it.
+
+    Thought is left out unless `inside` is None; it says whether the answer begins inside a thought.
+    """
+    from specgguf.core.thought import Said, ThoughtStream
+
+    thoughts = None if inside is None else ThoughtStream(inside)
+
+    def show(text: str, source: str = "") -> None:
+        answer = thoughts.feed(text).answer if thoughts else text
+        if writer:
+            writer.write(Said("", answer), source)
+
     try:
-        for piece in generation:
-            show(piece)
+        for piece in generation.pieces():
+            show(*piece)
     except KeyboardInterrupt:
         show(generation.flush())
-    if not quiet:
-        output.end_answer(generation.text)
+    if writer:
+        if thoughts:
+            writer.write(Said("", thoughts.flush().answer))
+        writer.end()

@@ -35,12 +35,13 @@ def read_grammar(grammar: Path | None, json_schema: str | None) -> "GrammarText 
     if grammar is not None:
         if json_schema is not None:
             raise UsageError("--grammar and --json-schema exclude each other", "give one of them")
-        return GrammarText.parse(_read("--grammar", grammar))
+        return GrammarText.parse(read_file("--grammar", grammar))
     text = json_schema or ""
-    return GrammarText.from_schema(text if text.lstrip().startswith("{") else _read("--json-schema", Path(text)))
+    return GrammarText.from_schema(text if text.lstrip().startswith("{") else read_file("--json-schema", Path(text)))
 
 
-def _read(option: str, path: Path) -> str:
+def read_file(option: str, path: Path) -> str:
+    """The text of a file that an option names; raises UsageError if there is none."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:

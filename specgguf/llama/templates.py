@@ -1,30 +1,69 @@
-"""Chat messages to a prompt, by the model's own template."""
+"""Chat messages to a prompt, by a chat template."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
 from specgguf.errors import ModelError
-from specgguf.llama.model import Model
+from specgguf.llama.vocab import Vocab
 
-Message = dict[str, str]
-"""`role` (system, user or assistant) and `content`."""
+Message = Mapping[str, str]
+"""`role` (system, user or assistant) and `content`; an answer's `reasoning_content` is the thought before it, which the
+template keeps or drops."""
+
+_PROBE = "specgguf-probe"
+_NO_THINKING = {"enable_thinking": False, "thinking": False}
+"""What templates call it; one that does not know a variable ignores it."""
 
 
-def render(model: Model, messages: Sequence[Message]) -> str:
-    """The prompt for the next answer; raises ModelError if the template is missing, broken or refuses."""
-    template = model.header.chat_template
-    if template is None:
-        raise ModelError(f"{model.header.path} has no chat template", "use --raw to give it the text as it is")
-    vocab = model.vocab
-    try:
-        formatter = Jinja2ChatFormatter(template, vocab.text(vocab.eos), vocab.text(vocab.bos))
-        prompt: Any = formatter(messages=list(messages)).prompt  # type: ignore[arg-type]
-    # A template is a program of its author: it may fail in any way.
-    except Exception as error:
-        raise ModelError(
-            f"the chat template of {model.header.path} fails: {str(error) or type(error).__name__}",
-            "use --raw to give the model the text as it is",
-        ) from error
-    return str(prompt)
+class ChatTemplate:
+    """A jinja template, from a model's file or from the user."""
+
+    def __init__(self, source: str, name: str, vocab: Vocab) -> None:
+        """`name`: what errors call it; raises ModelError if it is no template."""
+        self._name = name
+        try:
+            self._formatter = Jinja2ChatFormatter(source, vocab.text(vocab.eos), vocab.text(vocab.bos))
+        # A template is a program of its author: it may fail in any way.
+        except Exception as error:
+            raise self._failure(error) from error
+
+    def render(self, messages: Sequence[Message], think: bool = True) -> str:
+        """The prompt for the next answer; raises ModelError with the template's own message if it fails.
+
+        A system message the template has no place for, because it refuses it or drops it in silence, goes before
+        the first message of the user. `think` false asks for an answer without a thought, where the template knows
+        how to.
+        """
+        if len(messages) > 1 and messages[0]["role"] == "system" and not self._takes_system:
+            messages = _merge_system(messages)
+        try:
+            return self._render(messages, think)
+        except Exception as error:
+            raise self._failure(error) from error
+
+    @functools.cached_property
+    def _takes_system(self) -> bool:
+        probe = [{"role": "system", "content": _PROBE}, {"role": "user", "content": "x"}]
+        try:
+            return _PROBE in self._render(probe, think=True)
+        except Exception:
+            return False
+
+    def _render(self, messages: Sequence[Message], think: bool) -> str:
+        variables: Mapping[str, Any] = {} if think else _NO_THINKING
+        return str(self._formatter(messages=[dict(message) for message in messages], **variables).prompt)  # type: ignore[misc]
+
+    def _failure(self, error: Exception) -> ModelError:
+        line = getattr(error, "lineno", None)  # jinja knows it of what is no template
+        return ModelError(
+            f"{self._name} fails{f' in line {line}' if line else ''}: {str(error) or type(error).__name__}",
+            "give another one with --chat-template FILE; specgguf run --raw does without",
+        )
+
+
+def _merge_system(messages: Sequence[Message]) -> list[Message]:
+    system, first, *rest = messages
+    return [{**first, "content": f"{system['content']}\n\n{first['content']}"}, *rest]

@@ -183,11 +183,21 @@ def test_a_chat_template_that_fails(toy_models):
     assert "--raw" in hint
 
 
-def test_no_chat_template(toy_models):
-    assert "--raw" in failure(specgguf("run", "-m", toy_models["no-template"], "--speculate", "off", "hi"))[1]
-    assert (
-        specgguf("run", "-m", toy_models["no-template"], "--speculate", "off", "--raw", "-n", 1, "hi").returncode == 0
-    )
+def test_no_chat_template(toy_models, tmp_path):
+    command = ["run", "-m", toy_models["no-template"], "--speculate", "off", "-n", 1, "hi"]
+    message, hint = failure(specgguf(*command))
+    assert "has no chat template" in message
+    assert "--raw" in hint
+    assert "--chat-template FILE" in hint
+    assert specgguf(*command, "--raw").returncode == 0
+    own = tmp_path / "own.jinja"
+    own.write_text("{{ messages[0].content }}")
+    assert specgguf(*command, "--chat-template", own).returncode == 0
+    assert "exclude" in failure(specgguf(*command, "--chat-template", own, "--raw"), code=2)[0]
+    own.write_text("{{ messages")
+    assert "the template of --chat-template fails in line 1" in failure(specgguf(*command, "--chat-template", own))[0]
+    own.write_bytes(b"\xff")
+    assert "not UTF-8" in failure(specgguf(*command, "--chat-template", own), code=2)[0]
 
 
 @pytest.mark.parametrize("stdin", [b"caf\xe9", b"\x80", b"a\0b"])

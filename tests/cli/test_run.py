@@ -257,3 +257,34 @@ def test_nothing_is_stored_of_what_was_said(pair, tmp_path):
         for name in names:
             with open(os.path.join(folder, name), "rb") as file:
                 assert b"secret" not in file.read()
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_thoughts_are_hidden_on_request(toy_models, tmp_path, opens):
+    """With any answer: what comes before a tag is thought, and a thought that never ends hides everything."""
+    template = tmp_path / "think.jinja"
+    template.write_text("{{ messages[0].content }}" + ("<think>\n" if opens else ""))
+    command = ["-m", toy_models["target"], "--speculate", "off", "-n", 30, "--chat-template", template, "the cat"]
+    everything = answer(*command)["text"]
+    assert specgguf("run", *command).stdout.decode() == everything
+    hidden = "" if opens else everything
+    assert specgguf("run", *command, "--no-think").stdout.decode() == hidden
+    assert answer(*command, "--no-think")["text"] == hidden.strip()
+
+
+def test_a_grammar_leaves_no_room_for_a_thought(toy_models, tmp_path):
+    template = tmp_path / "think.jinja"
+    template.write_text("<think>\n")
+    command = ["-m", toy_models["target"], "--speculate", "off", "--chat-template", template, "--no-think", "x"]
+    assert specgguf("run", *command, "--json-schema", '{"const": 1}').stdout == b"1"
+
+
+def test_accepted_guesses_are_marked_on_a_terminal_only(toy_models):
+    command = ["-m", toy_models["target"], "-d", toy_models["target"], "--speculate", "fixed", "-k", 3, "-n", 9]
+    plain = specgguf("run", *command, "the cat").stdout.decode()
+    assert specgguf("run", *command, "--show-draft", "the cat").stdout.decode() == plain
+    shown, _ = on_terminal("run", *command, "--show-draft", "--no-stats", "the cat")
+    assert re.sub("\x1b\\[32m(.+?)\x1b\\[0m", r"\1", shown.decode()) == visible(plain) + "\r\n"
+    assert shown.count(b"\x1b[32m") >= 2
+    bare, _ = on_terminal("run", *command, "--show-draft", "--no-stats", "the cat", NO_COLOR=1)
+    assert re.sub("\x1b\\[32m(.+?)\x1b\\[0m", r"[\1]", shown.decode()) == bare.decode()

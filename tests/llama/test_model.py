@@ -11,7 +11,6 @@ from specgguf.llama import library
 from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.model import Model
 from specgguf.llama.quantize import quantize
-from specgguf.llama.templates import render
 
 
 @pytest.fixture
@@ -46,26 +45,6 @@ def test_a_long_token_is_given_whole(tmp_path):
     word = "▁" + "x" * 1000
     with Model(Header.of_file(write_attention(tmp_path / "long.gguf", words=[word]), "target"), 0) as model:
         assert model.vocab.piece(259) == b" " + b"x" * 1000
-
-
-@pytest.mark.parametrize(("name", "count"), [("target", 1), ("template-bos", 1), ("no-bos", 0)])
-def test_a_prompt_has_exactly_one_bos_or_none(open_model, name, count):
-    model = open_model(name)
-    ids = model.vocab.tokenize(render(model, [{"role": "user", "content": "the cat"}]))
-    assert ids.count(1) == count
-    assert ids[:count] == [1] * count
-    assert model.vocab.tokenize("the cat").count(1) == count
-
-
-def test_a_template_that_fails_is_an_error_with_its_message(open_model):
-    with pytest.raises(ModelError, match="no system role here"):
-        render(open_model("bad-template"), [{"role": "system", "content": "x"}])
-
-
-def test_no_template(open_model):
-    with pytest.raises(ModelError, match="has no chat template") as caught:
-        render(open_model("no-template"), [])
-    assert "--raw" in caught.value.hint
 
 
 def test_the_tokenizer_in_the_header_is_the_one_llama_uses(toy_models, open_model):
