@@ -35,6 +35,7 @@ from specgguf.llama.model import ALL_LAYERS, Model
 from specgguf.llama.templates import ChatTemplate, Message
 from specgguf.profiles import Fingerprint, Profiles
 
+_LEAST_CTX = 4096
 _ROOM = 2048
 """Tokens of context kept free behind a long prompt when the length of the answer is not limited."""
 
@@ -54,8 +55,8 @@ class EngineSettings:
     draft_n_gpu_layers: int | None = None
     n_threads: int | None = None
     n_ctx: int | None = None
-    least_ctx: int = 4096
-    """The engine's own choice of a context is no smaller, if the target knows so many tokens."""
+    usual_ctx: int | None = None
+    """Where `n_ctx` is not given, the context whatever the prompt, or as much of it as the target knows."""
     chat_template: str | None = None
     cache_type_k: str | None = None
     cache_type_v: str | None = None
@@ -173,7 +174,8 @@ class Engine(Closing):
 
         In exact mode the batch widths are compared first, unless `profiles` remembers them; that takes minutes,
         and `on_progress` is told what is done. Raises ModelError for an unusable file, ParityError for a draft with
-        another tokenizer, UsageError for GPU layers without a GPU or where there are no exact widths.
+        another tokenizer, UsageError for GPU layers without a GPU, for a --ctx that the target does not know, or where
+        there are no exact widths.
         """
         self.settings = settings
         self.notices: list[str] = []
@@ -197,6 +199,7 @@ class Engine(Closing):
         """Whether drafting is known not to change a bit."""
         with ExitStack() as resources:
             self._target = resources.enter_context(Model(self.target_header, layers, self._arithmetic.repack))
+            self._check_ctx()
             self._draft: Model | None = None
             if self.draft_header:
                 self._draft = resources.enter_context(Model(self.draft_header, draft_layers))
@@ -229,6 +232,11 @@ class Engine(Closing):
         return self._target.vocab.eog
 
     @property
+    def has_draft(self) -> bool:
+        """Whether there is a draft model, in use or not."""
+        return self._draft is not None
+
+    @property
     def speculative(self) -> bool:
         """Whether there is a draft in use."""
         return self._draft is not None and self._mode not in ("off", "ngram")
@@ -242,6 +250,12 @@ class Engine(Closing):
     def llama_s(self) -> float:
         """Seconds spent inside llama.cpp's decoding so far."""
         return sum(context.decode_s for context in self._contexts)
+
+    @property
+    def plain_tokens_per_s(self) -> float | None:
+        """What plain decoding would yield at present, estimated; None where it is not known."""
+        costs = self._policy.costs
+        return 1 / costs.plain if costs.plain_known else None
 
     def sampler(self, **given: Any) -> Sampler:  # noqa: ANN401
         """How to choose tokens: as given, the rest (what is None) as the model's file says, or else as usual."""
@@ -291,12 +305,11 @@ class Engine(Closing):
         `mode` and `num_draft` are for this text instead of those of the settings; `num_draft` alone is a fixed draft
         length, 0 plain decoding.
         `chooser` stands around `sampler` for the target's choices. `grammar` is what the answer must be of.
-        Raises UsageError for an empty prompt or a --ctx the model does not know, ContextError for a prompt longer
-        than the context.
+        Raises UsageError for an empty prompt, ContextError for a prompt longer than the context.
         """
         if not prompt:
             raise UsageError("the prompt has no tokens", "give some text")
-        n_ctx = self._n_ctx(len(prompt), max_tokens)
+        n_ctx = self.n_ctx(len(prompt), max_tokens)
         if len(prompt) > n_ctx:
             most = self._target.n_ctx_train
             larger = f" or give a larger --ctx: the model knows {most}" if n_ctx < most else ": the model knows no more"
@@ -305,7 +318,8 @@ class Engine(Closing):
             self._open_contexts(n_ctx)
         if grammar:
             sampler = replace(sampler, grammar=grammar.begin(self._target.vocab, len(prompt)))
-        controller = self._controller(sampler, mode or ("fixed" if num_draft is not None else self._mode), num_draft)
+        mode = mode or ("fixed" if num_draft is not None else self._mode)
+        controller = self._controller(sampler, mode if self._target.can_roll_back else "off", num_draft)
         steps = self._steps(prompt, chooser or sampler, controller, n_ctx if max_tokens is None else max_tokens)
         return Generation(len(prompt), sampler, self, steps, TextStream(stops))
 
@@ -332,6 +346,8 @@ class Engine(Closing):
     ) -> Iterator[Step]:
         target = self._contexts[0]
         begin = time.perf_counter()
+        if not self._target.can_roll_back:
+            target.truncate(0)
         target.sync(prompt[:-1])
         self.prefill_s = time.perf_counter() - begin
         yield from speculate(target, controller, sampler, prompt, self.eog, max_tokens)
@@ -374,18 +390,23 @@ class Engine(Closing):
             }
         return {level_of(0): {"times": measured.seconds}} if measured else {}
 
-    def _n_ctx(self, num_prompt: int, max_tokens: int | None) -> int:
+    def _check_ctx(self) -> None:
+        if self.settings.n_ctx and self.settings.n_ctx > self._target.n_ctx_train:
+            raise UsageError(
+                f"--ctx {self.settings.n_ctx}: the target was trained with {self._target.n_ctx_train} tokens",
+                "give at most that, or leave it out",
+            )
+
+    def n_ctx(self, num_prompt: int, max_tokens: int | None) -> int:
+        """The context that a text has or will have."""
         if self._contexts:
             return self._contexts[0].n_ctx
         if self.settings.n_ctx:
-            if self.settings.n_ctx > self._target.n_ctx_train:
-                raise UsageError(
-                    f"--ctx {self.settings.n_ctx}: the target was trained with {self._target.n_ctx_train} tokens",
-                    "give at most that, or leave it out",
-                )
             return self.settings.n_ctx
+        if self.settings.usual_ctx:
+            return min(self._target.n_ctx_train, self.settings.usual_ctx)
         wanted = num_prompt + (_ROOM if max_tokens is None else max_tokens)
-        return min(self._target.n_ctx_train, max(self.settings.least_ctx, wanted))
+        return min(self._target.n_ctx_train, max(_LEAST_CTX, wanted))
 
     def _open_contexts(self, n_ctx: int) -> None:
         self._contexts.append(self._open_context(self._target, n_ctx, self.max_width, self._arithmetic))

@@ -9,6 +9,7 @@
     +-- ModelError                   a file is no usable model
     +-- ParityError                  the draft's tokenizer is not the target's
     +-- ContextError                 the text does not fit, or llama.cpp refused to decode
+        +-- ContextFullError         a chat leaves too little room for an answer
 
 Foreign failures become one of these where they enter: in `llama/`, `hub/` and `config.py`.
 """
@@ -60,3 +61,7 @@ class ParityError(SpecggufError):
 
 class ContextError(SpecggufError):
     """The text does not fit the context, or llama.cpp refused to decode."""
+
+
+class ContextFullError(ContextError):
+    """A chat leaves too little of the context for an answer."""

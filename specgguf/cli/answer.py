@@ -14,7 +14,7 @@ class AnswerWriter:
     """
 
     def __init__(self, show_draft: bool = False) -> None:
-        self._show_draft = show_draft and output.answers_terminal()
+        self._show_draft = show_draft and output.answers_on_terminal()
         self._styled = output.has_styles()
         self._thinking = False
         self._end = ""
@@ -30,10 +30,10 @@ class AnswerWriter:
             self._end_thought()
             self._put(said.answer, source)
 
-    def end(self) -> None:
-        """No more comes: a newline on a terminal, nothing in a pipe."""
+    def end(self, newline: bool) -> None:
+        """No more comes: with `newline` the last line is ended."""
         self._end_thought()
-        if output.answers_terminal():
+        if newline:
             self._new_line()
 
     def _end_thought(self) -> None:

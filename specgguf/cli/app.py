@@ -8,6 +8,7 @@ import typer
 
 from specgguf.cli import output
 from specgguf.cli.bench import bench
+from specgguf.cli.chat import chat
 from specgguf.cli.check import check
 from specgguf.cli.doctor import doctor
 from specgguf.cli.golden import golden
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 for command, summary in (
     (run, "One answer."),
+    (chat, "A conversation in the terminal."),
     (pairs, "The catalogue: what is there, what is on this machine, what fits what."),
     (pull, "Fetch and verify models."),
     (check, "Whether a draft's tokenizer fits a target's."),

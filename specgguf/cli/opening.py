@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from specgguf.modelfile import ModelFile
     from specgguf.profiles import Profiles
 
-_DRAFT_MAX_FIXED = 4
+DRAFT_MAX_FIXED = 4
+"""Draft tokens per round of --speculate fixed, where nobody says otherwise."""
 
 
 class Models(NamedTuple):
@@ -87,7 +88,7 @@ def open_engine(
     draft_path, notice = (rest[0] if rest else None), None
     if draft_path is None and drafts:
         draft_path, notice = _find_draft(target_path, resolver.catalogue, store)
-    usual = _DRAFT_MAX_FIXED if speculate is Speculate.FIXED else DRAFT_MAX
+    usual = DRAFT_MAX_FIXED if speculate is Speculate.FIXED else DRAFT_MAX
     num_draft = draft_max or (pair and pair.draft_max) or usual
     settings = replace(settings, num_draft=num_draft, mode=speculate.value)
     with closing(store.progress):

@@ -101,6 +101,12 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before something is
 Temperature = Annotated[
     float, typer.Option("--temp", min=0.0, max=100.0, metavar="T", help="Temperature; 0 is greedy.")
 ]
+ChatTemperature = Annotated[
+    float | None,
+    typer.Option(
+        "--temp", min=0.0, max=100.0, metavar="T", help="Temperature; 0 is greedy; default: the model's, or else 0.8."
+    ),
+]
 # The defaults of these are the model's own, if its file has some, or else llama.cpp's.
 TopK = Annotated[
     int | None, typer.Option("--top-k", min=0, metavar="N", help="Keep the N likeliest tokens; 0: all; default: 40.")
@@ -187,6 +193,10 @@ Threads = Annotated[
 Ctx = Annotated[
     int | None,
     typer.Option("--ctx", "-c", min=1, metavar="N", help="Context in tokens; default: what the task needs."),
+]
+ChatCtx = Annotated[
+    int | None,
+    typer.Option("--ctx", "-c", min=1, metavar="N", help="Context in tokens; default: 8192, or what the model knows."),
 ]
 CacheTypeK = Annotated[
     str | None,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
+    from specgguf.core.stats import Stats
     from specgguf.engine import Generation
 
 
@@ -28,7 +29,7 @@ def write(text: str, style: str = "") -> None:
     """
     if sys.stdout is None:
         raise SpecggufError("cannot write the answer: stdout is closed", "redirect it to /dev/null instead")
-    if answers_terminal():
+    if answers_on_terminal():
         text = visible(text)
     if style and text and has_styles():
         from rich.color import ColorSystem
@@ -49,10 +50,10 @@ def write(text: str, style: str = "") -> None:
 @functools.cache
 def has_styles() -> bool:
     """Whether stdout is a terminal that shows colours, and may."""
-    return answers_terminal() and _console(stderr=False).color_system is not None
+    return answers_on_terminal() and _console(stderr=False).color_system is not None
 
 
-def answers_terminal() -> bool:
+def answers_on_terminal() -> bool:
     """Whether a person reads stdout."""
     return sys.stdout is not None and sys.stdout.isatty()
 
@@ -92,20 +93,22 @@ def error(message: str, hint: str) -> None:
     _say("hint:", "bold", hint)
 
 
-def stats(generation: "Generation", exact: str | None) -> None:
-    """The line of statistics that follows an answer; `exact` says what exact mode chose."""
-    counts = generation.stats
-    line = f"{len(generation.tokens)} tokens"
-    if generation.timings.tokens_per_s:
-        line += f", {generation.timings.tokens_per_s:.1f} tokens/s"
-    if counts.drafted:
-        line += (
-            f"; acceptance rate {counts.acceptance_rate:.0%}"
-            f", mean acceptance length {counts.mean_acceptance_length:.2f}; "
-            + ", ".join(f"{source} {counts.accepted[source]}/{drafted}" for source, drafted in counts.drafted.items())
-            + f" accepted in {counts.rounds - counts.undrafted} of {counts.rounds} rounds"
-        )
-    _console().print(line + (f"; exact: {exact}" if exact else ""), style="dim")
+def stats(generation: "Generation", *notes: str) -> None:
+    """The line of statistics that follows an answer, and what else there is to say about it."""
+    speed = generation.timings.tokens_per_s
+    line = f"{len(generation.tokens)} tokens" + (f", {speed:.1f} tokens/s" if speed else "")
+    _console().print("; ".join([line, *counts(generation.stats), *notes]), style="dim")
+
+
+def counts(stats: "Stats") -> list[str]:
+    """What speculation did, in words; nothing if it did nothing."""
+    if not stats.drafted:
+        return []
+    sources = (f"{source} {stats.accepted[source]}/{drafted}" for source, drafted in stats.drafted.items())
+    return [
+        f"acceptance rate {stats.acceptance_rate:.0%}, mean acceptance length {stats.mean_acceptance_length:.2f}",
+        f"{', '.join(sources)} accepted in {stats.rounds - stats.undrafted} of {stats.rounds} rounds",
+    ]
 
 
 class TerminalProgress:

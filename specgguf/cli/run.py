@@ -2,7 +2,6 @@
 
 import secrets
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +10,7 @@ from specgguf.cli import options, output
 from specgguf.cli.answer import AnswerWriter
 from specgguf.cli.opening import Models, open_engine, open_store
 from specgguf.cli.report import report
-from specgguf.cli.sampling import parse_biases, read_file, read_grammar
+from specgguf.cli.sampling import check_texts, parse_biases, read_file, read_grammar
 from specgguf.cli.stdin import read_piped
 from specgguf.errors import INTERRUPTED, UsageError
 
@@ -67,8 +66,8 @@ def run(
         raise UsageError("--raw and --system exclude each other", "a system message needs the chat template")
     if raw and chat_template is not None:
         raise UsageError("--raw and --chat-template exclude each other", "give one of them")
-    stops = _texts("--stop", stop or [])
-    system_texts = _texts("--system", [] if system is None else [system])
+    stops = check_texts("--stop", stop or [])
+    system_texts = check_texts("--system", [] if system is None else [system])
     text = _prompt(prompt, raw)
     begin = time.perf_counter()
 
@@ -122,20 +121,9 @@ def run(
             found = report(engine, store, generation, speculate, load_s)
             output.write_json(found if inside is None else {**found, "text": split(generation.text, inside).answer})
         if output.on_terminal() if stats is None else stats:
-            output.stats(generation, str(engine.exact_choice) if engine.exact_choice else None)
+            output.stats(generation, *([f"exact: {engine.exact_choice}"] if engine.exact_choice else []))
     if generation.finish_reason == "interrupted":
         raise typer.Exit(INTERRUPTED)
-
-
-def _texts(option: str, texts: Sequence[str]) -> Sequence[str]:
-    for text in texts:
-        if not text:
-            raise UsageError(f"{option} is empty", f"give {option} some text, or leave it out")
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise UsageError(f"{option} is not UTF-8 text", "check the encoding of your terminal") from None
-    return texts
 
 
 def _prompt(argument: str | None, raw: bool) -> str:
@@ -146,7 +134,7 @@ def _prompt(argument: str | None, raw: bool) -> str:
     text = "\n\n".join(part for part in (argument, piped) if part)
     if not text.strip():
         raise UsageError("no prompt", 'give one as argument or on stdin: specgguf run "Why is the sky blue?"')
-    _texts("PROMPT", [text])
+    check_texts("PROMPT", [text])
     return text
 
 
@@ -172,4 +160,4 @@ def _stream(generation: "Generation", writer: AnswerWriter | None, inside: bool 
     if writer:
         if thoughts:
             writer.write(Said("", thoughts.flush().answer))
-        writer.end()
+        writer.end(newline=output.answers_on_terminal())

@@ -49,3 +49,15 @@ def read_file(option: str, path: Path) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"{option}: cannot read {path}: {reason}", "check the path") from None
+
+
+def check_texts(option: str, texts: Sequence[str]) -> Sequence[str]:
+    """The texts that an option was given; raises UsageError for one that is empty or not UTF-8."""
+    for text in texts:
+        if not text:
+            raise UsageError(f"{option} is empty", f"give {option} some text, or leave it out")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"{option} is not UTF-8 text", "check the encoding of your terminal") from None
+    return texts

@@ -34,6 +34,16 @@ class Stats:
         self.drafted_at.update(range(step.drafted))
         self.accepted_at.update(range(step.accepted))
 
+    def add(self, other: "Stats") -> None:
+        """Count the rounds of another text too."""
+        self.rounds += other.rounds
+        self.output_tokens += other.output_tokens
+        self.undrafted += other.undrafted
+        self.drafted.update(other.drafted)
+        self.accepted.update(other.accepted)
+        self.drafted_at.update(other.drafted_at)
+        self.accepted_at.update(other.accepted_at)
+
     @property
     def acceptance_rate(self) -> float:
         """Accepted / drafted."""

@@ -1,0 +1,196 @@
+"""What can be said in a chat besides messages: the commands."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+
+from specgguf.cli import options, output
+from specgguf.cli.opening import DRAFT_MAX_FIXED, Models
+from specgguf.errors import SpecggufError, UsageError
+from specgguf.files import write_whole
+from specgguf.transcript import SAMPLING, Transcript, load
+
+if TYPE_CHECKING:
+    from specgguf.cli.session import Session
+
+_SETTABLE = (*SAMPLING, "max_tokens", "no_think")
+"""The parameters of the command line that /set changes."""
+
+
+class Command(NamedTuple):
+    """What it does with its argument, how that is called, and what /help says."""
+
+    run: Callable[["Session", str], None]
+    argument: str
+    summary: str
+
+
+def completions(context: typer.Context, pairs: Iterable[str]) -> dict[str, Iterable[str]]:
+    """The arguments there are, by command."""
+    settable = map(_spelled, _settable(context).values())
+    known: dict[str, Iterable[str]] = {"/set": list(settable), "/speculate": list(options.Speculate), "/model": pairs}
+    return {name: known.get(name, ()) for name in COMMANDS}
+
+
+def _help(session: "Session", argument: str) -> None:
+    lines = [f"{f'{name} {command.argument}':20s} {command.summary}" for name, command in COMMANDS.items()]
+    output.write("\n".join([*lines, "Alt-Enter begins a new line. Ctrl-C stops an answer, Ctrl-D leaves.", ""]))
+
+
+def _system(session: "Session", argument: str) -> None:
+    if argument:
+        session.chat.transcript.system = argument
+    output.note(f"system message: {session.chat.transcript.system or 'none'}")
+
+
+def _undo(session: "Session", argument: str) -> None:
+    session.draft = session.chat.undo()
+    output.note("the last turn is taken back")
+
+
+def _retry(session: "Session", argument: str) -> None:
+    if session.chat.sampler().temperature == 0.0:
+        output.note("at temperature 0 every seed gives the same answer: /set temp 0.8")
+    session.answer(session.chat.retry)
+
+
+def _clear(session: "Session", argument: str) -> None:
+    session.chat.transcript.exchanges = ()
+    output.note("a new conversation")
+
+
+def _save(session: "Session", argument: str) -> None:
+    path = _path(argument)
+    if path.exists() and path != session.file and not output.confirm(f"Overwrite {path}?"):
+        return
+    try:
+        write_whole(path, session.chat.transcript.dump())
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", "choose another place") from None
+    session.file = path
+    output.note(f"saved {path}")
+
+
+def _load(session: "Session", argument: str) -> None:
+    path, chat = _path(argument), session.chat
+    found = read_transcript(path, session.context)
+    if found.models != chat.transcript.models:
+        output.note("that chat was held with other models; it goes on with those in use")
+    found.models = chat.transcript.models
+    chat.transcript, session.file = found, path
+    output.note(f"{len(found.exchanges)} turns of {path}")
+
+
+def read_transcript(path: Path, context: typer.Context) -> Transcript:
+    """What was saved there; raises UsageError if it is damaged, or samples as no option allows."""
+    found = load(path)
+    for name, parameter in _settable(context).items():
+        if name in found.sampling:
+            _parse(parameter, context, str(found.sampling[name]))
+    return found
+
+
+def _set(session: "Session", argument: str) -> None:
+    chat, known = session.chat, {_spelled(parameter): parameter for parameter in _settable(session.context).values()}
+    if not argument:
+        now = {**asdict(chat.sampler()), "max_tokens": chat.answering.max_tokens, "no_think": not chat.answering.think}
+        output.write("".join(f"{option:20s} {now[parameter.name]}\n" for option, parameter in known.items()))
+        return
+    option, _, text = argument.partition(" ")
+    if option not in known:
+        raise UsageError(f"/set {option}: no such option", f"there is {', '.join(known)}")
+    value = _parse(known[option], session.context, text.strip())
+    if option == "max-tokens":
+        chat.answering.max_tokens = value
+    elif option == "no-think":
+        chat.answering.think = not value
+    else:
+        chat.transcript.sampling[known[option].name] = value
+    output.note(f"{option} is {value}")
+
+
+def _stats(session: "Session", argument: str) -> None:
+    stats = session.chat.stats
+    output.write("; ".join([f"{stats.output_tokens} tokens", *output.counts(stats)]) + "\n")
+
+
+def _draft(session: "Session", argument: str) -> None:
+    session.show_draft = not session.show_draft
+    shown = "green or [] by the draft model, magenta or {} from text seen" if session.show_draft else "no longer"
+    output.note(f"what was guessed right is marked: {shown}")
+
+
+def _speculate(session: "Session", argument: str) -> None:
+    parameter = next(parameter for parameter in session.context.command.params if parameter.name == "speculate")
+    mode: options.Speculate = _parse(parameter, session.context, argument)
+    engine, answering = session.chat.engine, session.chat.answering
+    answering.mode = mode.value
+    if mode is options.Speculate.FIXED:
+        answering.num_draft = min(session.context.params["draft_max"] or DRAFT_MAX_FIXED, engine.settings.num_draft)
+    else:
+        answering.num_draft = None
+    if mode not in (options.Speculate.OFF, options.Speculate.NGRAM) and not engine.has_draft:
+        output.note("there is no draft model: this chat was begun without")
+
+
+def _model(session: "Session", argument: str) -> None:
+    if not argument:
+        output.note(f"target {session.chat.engine.target_header.path}")
+        return
+    models = Models(argument, None, None, None, None)
+    old, new = session.chat.engine, session.open_models(models)
+    try:
+        session.chat.use(new)
+    except SpecggufError:
+        new.close()
+        raise
+    old.close()
+    session.chat.transcript.models = models._asdict()
+    output.note(f"the next answer is of {new.target_header.path.name}")
+
+
+def _exit(session: "Session", argument: str) -> None:
+    session.done = True
+
+
+COMMANDS = {
+    "/help": Command(_help, "", "this"),
+    "/system": Command(_system, "[TEXT]", "set or show the system message"),
+    "/undo": Command(_undo, "", "take the last turn back, to edit the question"),
+    "/retry": Command(_retry, "", "another answer, with another seed"),
+    "/clear": Command(_clear, "", "forget what was said"),
+    "/save": Command(_save, "FILE", "write the chat to a file"),
+    "/load": Command(_load, "FILE", "go on with a chat that was saved"),
+    "/set": Command(_set, "[OPTION VALUE]", "an option of the command line: /set temp 0.5; alone: all of them"),
+    "/stats": Command(_stats, "", "what speculation did in this chat"),
+    "/draft": Command(_draft, "", "mark what was guessed right, or no longer"),
+    "/speculate": Command(_speculate, "MODE", "how to draft: auto, fixed, model, ngram, off"),
+    "/model": Command(_model, "[PAIR]", "go on with another pair of the catalogue"),
+    "/exit": Command(_exit, "", "leave; so do Ctrl-D, and Ctrl-C twice"),
+}
+
+
+def _path(argument: str) -> Path:
+    if not argument:
+        raise UsageError("no file is named", "give one: /save chat.json")
+    return Path(argument).expanduser()
+
+
+def _settable(context: typer.Context) -> dict[str, Any]:
+    """The parameters of the command line that /set changes, by name."""
+    return {parameter.name: parameter for parameter in context.command.params if parameter.name in _SETTABLE}
+
+
+def _spelled(parameter: Any) -> str:  # noqa: ANN401 (one of click's)
+    return str(max(parameter.opts, key=len).removeprefix("--"))
+
+
+def _parse(parameter: Any, context: typer.Context, text: str) -> Any:  # noqa: ANN401
+    """What the command line would make of it; raises UsageError if it would refuse it."""
+    try:
+        return parameter.process_value(context, text)
+    except typer.TyperException as error:
+        raise UsageError(error.format_message(), "specgguf chat --help tells what it may be") from None

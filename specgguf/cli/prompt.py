@@ -1,0 +1,111 @@
+"""Where a chat's messages come from: a person at the keyboard, or lines of stdin."""
+
+import codecs
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import FileHistory, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.output import create_output
+
+from specgguf.errors import UsageError
+
+_PROMPT = "> "
+
+
+class Reader(Protocol):
+    """Gives messages."""
+
+    interactive: bool
+    """Whether somebody sees what happens, and can be asked."""
+
+    def read(self, draft: str = "") -> str:
+        """The next message; `draft` is what a person finds on the line. Raises EOFError when there are no more."""
+
+
+def open_reader(completions: Mapping[str, Iterable[str]], history: Path | None) -> Reader:
+    """The keyboard if stdin is a terminal, else the lines of stdin."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        return Keyboard(completions, history)
+    return Lines()
+
+
+class Lines:
+    """A message a line, blank ones left out."""
+
+    interactive = False
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def read(self, draft: str = "") -> str:
+        """The next line; raises UsageError if it is not UTF-8 text."""
+        while sys.stdin is not None and (line := sys.stdin.buffer.readline()):
+            self._number += 1
+            try:
+                text = line.removeprefix(codecs.BOM_UTF8).decode().rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise UsageError(
+                    f"line {self._number} of stdin is not UTF-8 text (byte {error.start})",
+                    "convert it first, for example with iconv",
+                ) from None
+            if text.strip():
+                return text
+        raise EOFError
+
+
+class Keyboard:
+    """A line with editing, history and completion. Alt-Enter begins a new line, and so does one that is pasted."""
+
+    interactive = True
+
+    def __init__(self, completions: Mapping[str, Iterable[str]], history: Path | None) -> None:
+        """`completions`: arguments by command. What was typed is kept in a file only if there is one."""
+        keys = KeyBindings()
+
+        @keys.add("escape", "enter")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        self._session: PromptSession[str] = PromptSession(
+            completer=_Commands(completions),
+            history=_history(history),
+            key_bindings=keys,
+            output=create_output(always_prefer_tty=True),
+            prompt_continuation=" " * len(_PROMPT),
+        )
+
+    def read(self, draft: str = "") -> str:
+        """What was typed; raises EOFError for Ctrl-D, KeyboardInterrupt for Ctrl-C."""
+        while not (text := self._session.prompt(_PROMPT, default=draft)).strip():
+            draft = ""
+        return text
+
+
+class _Commands(Completer):
+    def __init__(self, completions: Mapping[str, Iterable[str]]) -> None:
+        self._completions = completions
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        """Commands for a message that begins as one, then their arguments."""
+        command, space, argument = document.text_before_cursor.partition(" ")
+        if not command.startswith("/"):
+            return
+        known = self._completions.get(command, ()) if space else self._completions
+        begun = argument if space else command
+        yield from (Completion(name, -len(begun)) for name in known if name.startswith(begun))
+
+
+def _history(path: Path | None) -> FileHistory | InMemoryHistory:
+    if path is None:
+        return InMemoryHistory()
+    try:
+        path.touch(mode=0o600)
+    except OSError as error:
+        raise UsageError(f"--history: cannot write {path}: {error.strerror}", "choose another place") from None
+    return FileHistory(path)

@@ -1,0 +1,120 @@
+"""A chat in a terminal, or of a script."""
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+
+import typer
+
+from specgguf.chat import Chat, Turn
+from specgguf.cli import output
+from specgguf.cli.answer import AnswerWriter
+from specgguf.cli.commands import COMMANDS
+from specgguf.cli.opening import Models
+from specgguf.cli.prompt import Reader
+from specgguf.core.closing import Closing
+from specgguf.engine import Engine
+from specgguf.errors import INTERRUPTED, ContextFullError, SpecggufError, UsageError
+
+
+class Session(Closing):
+    """Reads messages and answers them; a line that begins with a slash is a command."""
+
+    def __init__(
+        self,
+        chat: Chat,
+        reader: Reader,
+        context: typer.Context,
+        open_models: Callable[[Models], Engine],
+        show_draft: bool,
+        show_stats: bool,
+    ) -> None:
+        """`context` knows the options of the command line; `open_models` opens other models with them."""
+        self.chat = chat
+        self.context = context
+        self.open_models = open_models
+        self.show_draft = show_draft
+        self.draft = ""
+        """What a person finds on the next line."""
+        self.done = False
+        self.file: Path | None = None
+        """The transcript's own file, which may be overwritten."""
+        self._reader = reader
+        self._show_stats = show_stats
+
+    def run(self) -> None:
+        """Until /exit, the end of the input (Ctrl-D), or Ctrl-C twice."""
+        leaving = False
+        while not self.done:
+            try:
+                message, self.draft = self._reader.read(self.draft), ""
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                if leaving or not self._reader.interactive:
+                    raise
+                leaving = True
+                output.note("Ctrl-C again leaves, and so does Ctrl-D")
+                continue
+            leaving = False
+            try:
+                self._handle(message)
+            # With a person there, a mistake or Ctrl-C ends what was asked for, not the chat.
+            except SpecggufError as error:
+                if not self._reader.interactive:
+                    raise
+                output.error(error.message, error.hint)
+            except KeyboardInterrupt:
+                if not self._reader.interactive:
+                    raise
+                output.note("stopped")
+
+    def _handle(self, message: str) -> None:
+        if not message.startswith("/"):
+            self.answer(partial(self.chat.ask, message))
+            return
+        name, _, argument = message.partition(" ")
+        if name not in COMMANDS:
+            near = get_close_matches(name, COMMANDS, n=2)
+            hint = f"did you mean {' or '.join(near)}?" if near else "/help lists the commands"
+            raise UsageError(f"unknown command: {name}", f"{hint}; a message may begin with a space")
+        COMMANDS[name].run(self, argument.strip())
+
+    def answer(self, begin: Callable[[bool], Turn]) -> None:
+        """Take a turn: `begin(True)` may drop the oldest turns for it."""
+        try:
+            turn = begin(False)
+        except ContextFullError as full:
+            if not self._reader.interactive or not output.confirm(f"{full.message}. Drop the oldest turns?"):
+                raise
+            turn = begin(True)
+        if turn.dropped:
+            output.note(f"the context was full: the oldest {turn.dropped} turns were dropped")
+        with turn:
+            self._stream(turn)
+        generation = turn.generation
+        self.chat.stats.add(generation.stats)
+        if turn.cut:
+            output.note("the context is full: the answer ends here")
+        if self._show_stats:
+            plain, speed = self.chat.engine.plain_tokens_per_s, generation.timings.tokens_per_s
+            compared = [f"about {speed / plain:.2f} times plain decoding"] if plain and speed else []
+            output.stats(generation, *compared, f"context {turn.used} of {turn.n_ctx}")
+        if generation.finish_reason == "interrupted" and not self._reader.interactive:
+            raise typer.Exit(INTERRUPTED)
+
+    def _stream(self, turn: Turn) -> None:
+        writer = AnswerWriter(self.show_draft)
+        think = self.chat.answering.think
+        try:
+            for said, source in turn:
+                writer.write(said if think else said._replace(thought=""), source)
+        except KeyboardInterrupt:
+            for said, source in turn.rest():
+                writer.write(said if think else said._replace(thought=""), source)
+        writer.end(newline=True)
+
+    def close(self) -> None:
+        """Free the models."""
+        self.chat.engine.close()
