@@ -37,7 +37,7 @@ def completions(context: typer.Context, pairs: Iterable[str]) -> dict[str, Itera
 
 def _help(session: "Session", argument: str) -> None:
     lines = [f"{f'{name} {command.argument}':20s} {command.summary}" for name, command in COMMANDS.items()]
-    output.write("\n".join([*lines, "Alt-Enter begins a new line. Ctrl-C stops an answer, Ctrl-D leaves.", ""]))
+    output.log("\n".join([*lines, "Alt-Enter begins a new line. Ctrl-C stops an answer, Ctrl-D leaves.", ""]))
 
 
 def _system(session: "Session", argument: str) -> None:
@@ -64,6 +64,8 @@ def _clear(session: "Session", argument: str) -> None:
 
 def _save(session: "Session", argument: str) -> None:
     path = _path(argument)
+    if not path.parent.is_dir() or path.is_dir():
+        raise UsageError(f"cannot write {path}: there is no such folder", "choose another place")
     if path.exists() and path != session.file and not output.confirm(f"Overwrite {path}?"):
         return
     try:
@@ -97,7 +99,7 @@ def _set(session: "Session", argument: str) -> None:
     chat, known = session.chat, {_spelled(parameter): parameter for parameter in _settable(session.context).values()}
     if not argument:
         now = {**asdict(chat.sampler()), "max_tokens": chat.answering.max_tokens, "no_think": not chat.answering.think}
-        output.write("".join(f"{option:20s} {now[parameter.name]}\n" for option, parameter in known.items()))
+        output.log("".join(f"{option:20s} {now[parameter.name]}\n" for option, parameter in known.items()))
         return
     option, _, text = argument.partition(" ")
     if option not in known:
@@ -114,7 +116,7 @@ def _set(session: "Session", argument: str) -> None:
 
 def _stats(session: "Session", argument: str) -> None:
     stats = session.chat.stats
-    output.write("; ".join([f"{stats.output_tokens} tokens", *output.counts(stats)]) + "\n")
+    output.log("; ".join([f"{stats.output_tokens} tokens", *output.counts(stats)]) + "\n")
 
 
 def _draft(session: "Session", argument: str) -> None:

@@ -74,7 +74,7 @@ def note(text: str) -> None:
 
 
 def log(text: str) -> None:
-    """Details asked for with -v."""
+    """Details that were asked for."""
     sys.stderr.write(visible(text) if on_terminal() else text)
 
 

@@ -1,0 +1,296 @@
+"""`specgguf chat` in a terminal and in a script."""
+
+import re
+import signal
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from specgguf.chat import Answering, Chat
+from specgguf.cli.opening import Models, open_engine, open_store
+from specgguf.cli.options import Speculate
+from specgguf.core.printable import visible
+from specgguf.engine import EngineSettings
+from specgguf.transcript import Transcript, load
+from tests.cli.program import EXECUTABLE, environment, failure, specgguf, started
+
+READY, TAKEN = r"\x1b\[\?2004h", r"\x1b\[\?2004l"  # the input line switches pasting in brackets on and off
+EXACT = ["--cache-type-k", "f32", "--cache-type-v", "f32"]  # hardly any rounding
+
+
+class Terminal:
+    """A chat as a person has it."""
+
+    def __init__(self, *arguments, **variables):
+        plain = environment(TERM="xterm-256color", PROMPT_TOOLKIT_NO_CPR=1, NO_COLOR=1, **variables)
+        command = ["chat", "-t", "1", *map(str, arguments)]
+        self.child = pexpect.spawn(str(EXECUTABLE), command, env=plain, timeout=60, dimensions=(40, 250))
+        self.greeting = self.output()
+
+    def output(self):
+        """What is printed until the next message can be typed."""
+        self.child.expect(READY)
+        return self.child.before.decode(errors="replace").replace("\r\n", "\n")
+
+    def type(self, text, enter="\r"):
+        self.child.send(text + enter)
+        self.child.expect(TAKEN)
+
+    def say(self, text):
+        self.type(text)
+        return self.output()
+
+    def leave(self):
+        """The exit code."""
+        self.child.expect(pexpect.EOF)
+        self.child.close()
+        return self.child.exitstatus
+
+
+@pytest.fixture
+def pair(toy_models):
+    return ["-m", toy_models["endless"], "-d", toy_models["target"], "--speculate", "fixed", "-k", "3", *EXACT]
+
+
+@contextmanager
+def plain_engine(path, n_ctx=None):
+    settings = EngineSettings(n_threads=1, n_ctx=n_ctx, cache_type_k="f32", cache_type_v="f32")
+    models = Models(None, str(path), None, None, None)
+    with open_engine(open_store(), models, Speculate.OFF, None, settings) as engine:
+        yield engine
+
+
+def fresh_answer(engine, transcript, max_tokens):
+    """What plain decoding, of a chat that begins with all but the last answer, says in its place."""
+    engine.start_cold()
+    *before, last = transcript.exchanges
+    chat = Chat(engine, Transcript(transcript.system, before, transcript.sampling), Answering(max_tokens))
+    with chat.ask(last.question) as turn:
+        list(turn)
+    return chat.transcript.exchanges[-1].answer
+
+
+def test_a_script(pair, tmp_path):
+    saved = tmp_path / "chat.json"
+    script = f"the cat\n\n/system be brief\n a dog\n/save {saved}\n"
+    result = specgguf("chat", *pair, "-n", 12, "--temp", 0, stdin=script.encode())
+    assert result.returncode == 0
+    transcript = load(saved)
+    assert [exchange.question for exchange in transcript.exchanges] == ["the cat", " a dog"]
+    assert result.stdout.decode().split("\n") == [*(exchange.answer for exchange in transcript.exchanges), ""]
+    assert (transcript.system, transcript.sampling["temperature"]) == ("be brief", 0.0)
+    assert result.stderr.decode().splitlines() == ["note: system message: be brief", f"note: saved {saved}"]
+    again = specgguf("chat", *pair, "-n", 12, "--load", saved, stdin=b"/retry\n")
+    assert again.stdout.decode() == transcript.exchanges[-1].answer + "\n"
+
+
+MISTAKES = [
+    ("/hlep", "unknown command: /hlep", "did you mean /help"),
+    ("/zzz", "unknown command: /zzz", "/help lists"),
+    ("/set tmep 1", "no such option", "temp, "),
+    ("/set temp much", "'--temp'", "--help"),
+    ("/set temp -1", "'--temp'", "--help"),
+    ("/speculate never", "'--speculate'", "--help"),
+    ("/undo", "nothing to take back", "ask"),
+    ("/retry", "no answer", "ask"),
+    ("/save", "no file", "/save"),
+    ("/save /no/such/folder/x", "cannot write", "place"),
+    ("/save /", "cannot write", "place"),
+    ("/load /no/such/file", "cannot read", "path"),
+    ("/model no-such-pair", "unknown pair", "specgguf pairs"),
+]
+
+
+def test_mistakes_end_a_command_and_not_the_chat(pair):
+    chat = Terminal(*pair)
+    for command, named, hint in MISTAKES:
+        error, advice = chat.say(command).splitlines()[-2:]
+        assert error.startswith("error: "), error
+        assert advice.startswith("hint: "), advice
+        assert named in error
+        assert hint in advice
+    assert re.search(r"^temp +0.8$", chat.say("/set"), re.MULTILINE)
+    chat.type("/exit")
+    assert chat.leave() == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "named"), [(b"/hlep", "unknown command"), (b"caf\xe9", "line 2 of stdin is not UTF-8")]
+)
+def test_mistakes_end_a_script(pair, line, named):
+    assert named in failure(specgguf("chat", *pair, stdin=b"\n" + line), code=2)[0]
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda content: content[: len(content) // 2], "no transcript"),
+        (lambda content: content.replace('"format": 1', '"format": 9'), "format 9"),
+        (lambda content: content.replace('"role": "user"', '"role": "assistant"'), "messages[0]"),
+        (lambda content: content.replace('"content"', '"contents"'), "it has no 'content'"),
+        (lambda content: content.replace('"temperature": 0.0', '"temperature": -1'), "'--temp'"),
+        (lambda content: content.replace('"temperature": 0.0', '"temperature": "x"'), "sampling.temperature"),
+        (lambda content: "[]", "no transcript"),
+        (lambda content: "\udcff", "no transcript"),
+    ],
+)
+def test_a_damaged_transcript(pair, tmp_path, damage, named):
+    saved = tmp_path / "chat.json"
+    specgguf("chat", *pair, "-n", 5, "--temp", 0, stdin=f"the cat\n/save {saved}\n".encode())
+    saved.write_bytes(damage(saved.read_text()).encode(errors="surrogateescape"))
+    assert named in failure(specgguf("chat", *pair, "--load", saved), code=2)[0]
+
+
+def test_in_a_terminal(pair, tmp_path):
+    saved = tmp_path / "chat.json"
+    chat = Terminal(*pair, "-n", 12, "--temp", 0, "--show-draft")
+    assert "/help lists the commands" in chat.greeting
+    shown = chat.say("the cat")
+    assert re.search(r"\n12 tokens, .* tokens/s; acceptance rate .*; context \d+ of 8192\n", shown)
+    assert "did you mean /undo?" in chat.say("/undp")
+    chat.say("/system \x1b[200~pasted,\nwith a break\x1b[201~")
+    for keys in ("/he", "\t"):  # the menu, then what it offers
+        chat.child.send(keys)
+        chat.child.expect("lp")
+    chat.type("")
+    assert "/speculate MODE" in chat.output()
+    chat.type("a dog\x1b\rand a mat")
+    chat.output()
+    assert f"saved {saved}" in chat.say(f"/save {saved}")
+    transcript = load(saved)
+    assert transcript.system == "pasted,\nwith a break"
+    assert [exchange.question for exchange in transcript.exchanges] == ["the cat", "a dog\nand a mat"]
+    assert visible(transcript.exchanges[0].answer) in re.sub(r"[\[\]]", "", shown)
+    chat.say("/undo")
+    chat.type("", enter=" too\r")  # the question taken back stands on the line
+    chat.output()
+    chat.say(f"/save {saved}")
+    assert load(saved).exchanges[-1].question == "a dog\nand a mat too"
+    chat.child.sendcontrol("d")
+    assert chat.leave() == 0
+
+
+def test_ctrl_c_at_the_prompt(pair):
+    chat = Terminal(*pair)
+    chat.child.send("half a line")
+    chat.child.sendcontrol("c")
+    assert "Ctrl-C again leaves" in chat.output()
+    chat.say("/system x")
+    chat.child.sendcontrol("c")
+    chat.output()
+    chat.child.sendcontrol("c")
+    assert chat.leave() == 130
+
+
+def test_ctrl_c_in_a_long_prefill(tmp_path):
+    """Of a real model: the prompt is back at once, and the next turn is right."""
+    saved = tmp_path / "chat.json"
+    exact = ["--cache-type-k", "bf16", "--cache-type-v", "bf16"]
+    chat = Terminal("-p", "tiny", "--speculate", "fixed", *exact, "-n", 12, "--temp", 0)
+    chat.say("Name a bird.")
+    chat.type("\x1b[200~" + "The cat sat on the mat. " * 1100 + "\x1b[201~")
+    time.sleep(1)
+    chat.child.sendcontrol("c")
+    begin = time.monotonic()
+    assert "0 tokens" in chat.output()
+    assert time.monotonic() - begin < 20  # the whole prefill takes minutes
+    chat.say("/undo")
+    chat.child.send("\x15")  # not that question again
+    chat.say("Name a fish.")
+    chat.say(f"/save {saved}")
+    chat.child.sendcontrol("c")
+    chat.output()
+    chat.child.sendcontrol("c")
+    assert chat.leave() == 130
+    transcript = load(saved)
+    assert [exchange.question for exchange in transcript.exchanges] == ["Name a bird.", "Name a fish."]
+    settings = EngineSettings(n_threads=1, cache_type_k="bf16", cache_type_v="bf16")
+    models = Models("tiny", None, None, None, None)
+    with open_engine(open_store(), models, Speculate.OFF, None, settings) as engine:
+        assert fresh_answer(engine, transcript, 12) == transcript.exchanges[-1].answer
+
+
+def test_forty_turns(toy_models, pair, tmp_path):
+    """With undo, retry, interruptions and a full context, every answer is what a fresh chat says, and nothing leaks."""
+    n_ctx, limit = 1500, 12
+    chat = Terminal(*pair, "-n", limit, "--temp", 0, "-c", n_ctx, "--context-shift")
+    snapshots, dropped, resident = [], 0, []
+    for number in range(40):
+        stopped = number in (7, 23)
+        if stopped:
+            chat.say("/set max-tokens 100000")
+            chat.type(f"the cat {number}")
+            chat.child.expect("[^\r\n]")
+            chat.child.sendcontrol("c")
+            shown = chat.output()
+            chat.say(f"/set max-tokens {limit}")
+        elif number % 10 == 5:
+            shown = chat.say("/retry")
+        else:
+            if number % 10 == 9:
+                chat.say("/undo")
+                chat.child.send("\x15")
+            shown = chat.say(f"the cat {number} sat, and the dog")
+        dropped += "turns were dropped" in shown
+        path = tmp_path / f"{number}.json"
+        chat.say(f"/save {path}")
+        snapshots.append((path, stopped))
+        resident.append(int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{chat.child.pid}/status").read_text())[1]))
+    chat.type("/exit")
+    assert chat.leave() == 0
+    assert dropped >= 2
+    assert resident[-1] - resident[5] < 4000, resident
+    with plain_engine(toy_models["endless"], n_ctx) as engine:
+        for path, stopped in snapshots:
+            transcript = load(path)
+            said = transcript.exchanges[-1].answer
+            if stopped:
+                assert fresh_answer(engine, transcript, len(said.encode())).startswith(said)
+            else:
+                assert fresh_answer(engine, transcript, limit) == said
+
+
+def test_a_full_context_is_said_and_asked_about(pair):
+    chat = Terminal(*pair, "-n", 30, "-c", 150, "--temp", 0)
+    chat.say("the cat sat")
+    chat.type("the dog sat on the mat, and the cat sat on the dog")
+    chat.child.expect("the context is full: .* Drop the oldest turns.*: ")
+    chat.child.send("n\r")
+    assert "error: the context is full" in chat.output()
+    chat.type("the dog sat on the mat, and the cat sat on the dog")
+    chat.child.expect("Drop the oldest turns.*: ")
+    chat.child.send("y\r")
+    assert "the oldest 1 turns were dropped" in chat.output()
+
+
+def test_a_full_context_ends_a_script(pair):
+    result = specgguf("chat", *pair, "-n", 30, "-c", 150, "--temp", 0, stdin=b"the cat sat\n" * 9)
+    assert result.returncode == 1
+    assert "--context-shift" in result.stderr.decode()
+    shifted = specgguf("chat", *pair, "-n", 30, "-c", 150, "--temp", 0, "--context-shift", stdin=b"the cat sat\n" * 9)
+    assert shifted.returncode == 0
+
+
+def test_ctrl_c_in_a_script_keeps_what_is_there(pair):
+    with started("chat", *pair, "--temp", "0", "-c", "50000") as process:
+        process.stdin.write(b"the cat\n")
+        begun = process.stdout.read(10)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, b"")
+    assert (begun + out).endswith(b"\n")
+
+
+def test_nothing_typed_is_kept_unless_asked_for(pair, tmp_path):
+    folders = {"HOME": tmp_path, "SPECGGUF_HOME": tmp_path / "store", "XDG_CONFIG_HOME": None, "XDG_CACHE_HOME": None}
+    for asked in (False, True):
+        chat = Terminal(*pair, "-n", 3, *(["--history", tmp_path / "history"] if asked else []), **folders)
+        chat.say("a secret of mine")
+        chat.child.sendcontrol("d")
+        assert chat.leave() == 0
+        holding = [path for path in tmp_path.rglob("*") if path.is_file() and b"secret" in path.read_bytes()]
+        assert holding == ([tmp_path / "history"] if asked else [])
+    assert (tmp_path / "history").stat().st_mode & 0o777 == 0o600
