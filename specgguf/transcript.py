@@ -57,6 +57,7 @@ def load(path: Path) -> Transcript:
     """What was dumped there; raises UsageError if it is no transcript."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is no text
         if content["format"] != FORMAT:
             raise UsageError(f"{path} has format {content['format']}, this program reads {FORMAT}", "start a new chat")
         system, exchanges = _exchanges(content["messages"])

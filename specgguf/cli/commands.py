@@ -1,5 +1,6 @@
 """What can be said in a chat besides messages: the commands."""
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -178,7 +179,7 @@ COMMANDS = {
 def _path(argument: str) -> Path:
     if not argument:
         raise UsageError("no file is named", "give one: /save chat.json")
-    return Path(argument).expanduser()
+    return Path(os.path.expanduser(argument))  # Path's own raises for a user it does not know
 
 
 def _settable(context: typer.Context) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class Keyboard:
         """What was typed; raises EOFError for Ctrl-D, KeyboardInterrupt for Ctrl-C."""
         while not (text := self._session.prompt(_PROMPT, default=draft)).strip():
             draft = ""
-        return text
+        return text.encode(errors="surrogateescape").decode(errors="replace")  # keys that are not UTF-8
 
 
 class _Commands(Completer):

@@ -25,7 +25,7 @@ class Terminal:
     """A chat as a person has it."""
 
     def __init__(self, *arguments, **variables):
-        plain = environment(TERM="xterm-256color", PROMPT_TOOLKIT_NO_CPR=1, NO_COLOR=1, **variables)
+        plain = environment(**{"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": 1, "NO_COLOR": 1, **variables})
         command = ["chat", "-t", "1", *map(str, arguments)]
         self.child = pexpect.spawn(str(EXECUTABLE), command, env=plain, timeout=60, dimensions=(40, 250))
         self.greeting = self.output()
@@ -133,6 +133,7 @@ def test_mistakes_end_a_script(pair, line, named):
         (lambda content: content.replace('"content"', '"contents"'), "it has no 'content'"),
         (lambda content: content.replace('"temperature": 0.0', '"temperature": -1'), "'--temp'"),
         (lambda content: content.replace('"temperature": 0.0', '"temperature": "x"'), "sampling.temperature"),
+        (lambda content: content.replace("the cat", "\\ud800"), "no transcript"),
         (lambda content: "[]", "no transcript"),
         (lambda content: "\udcff", "no transcript"),
     ],
@@ -171,6 +172,34 @@ def test_in_a_terminal(pair, tmp_path):
     assert load(saved).exchanges[-1].question == "a dog\nand a mat too"
     chat.child.sendcontrol("d")
     assert chat.leave() == 0
+
+
+def test_thought_is_told_apart_or_hidden(toy_models, tmp_path):
+    template = tmp_path / "think.jinja"
+    template.write_text("{{ messages[-1].content }}<think>\n")
+    models = ["-m", toy_models["endless"], "--speculate", "off", "-n", 9, "--temp", 0, "--chat-template", template]
+    shown = Terminal(*models, "--no-stats").say("the cat")
+    assert re.fullmatch(r".*<think>\n.+\n</think>\n\n", shown, re.DOTALL)
+    assert "think" not in Terminal(*models, "--no-stats", "--no-think").say("the cat")
+    assert "\x1b[2m" in Terminal(*models, "--no-stats", NO_COLOR=None).say("the cat")
+
+
+def test_keys_that_are_no_text(pair):
+    chat = Terminal(*pair, "-n", 3, "--temp", 0)
+    chat.child.send(b"caf\xe9 the cat\r")
+    assert "3 tokens" in chat.output()
+    assert "cannot read" in chat.say("/load ~nobody-of-that-name/x")
+
+
+def test_another_pair_goes_on_with_the_chat(pair, tmp_path):
+    saved = tmp_path / "chat.json"
+    chat = Terminal(*pair, "-n", 3, "--temp", 0)
+    chat.say("the cat")
+    assert "the next answer is of SmolLM2" in chat.say("/model tiny")
+    assert "3 tokens" in chat.say("Name a bird.")
+    chat.say(f"/save {saved}")
+    assert len(load(saved).exchanges) == 2
+    assert load(saved).models["pair"] == "tiny"
 
 
 def test_ctrl_c_at_the_prompt(pair):
