@@ -76,7 +76,8 @@ class Keyboard:
             completer=_Commands(completions),
             history=_history(history),
             key_bindings=keys,
-            output=create_output(always_prefer_tty=True),
+            # The line is shown where somebody sees it. Left to itself, the library minds dumb terminals.
+            output=None if sys.stdout and sys.stdout.isatty() else create_output(always_prefer_tty=True),
             prompt_continuation=" " * len(_PROMPT),
         )
 

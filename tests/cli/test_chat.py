@@ -184,6 +184,20 @@ def test_thought_is_told_apart_or_hidden(toy_models, tmp_path):
     assert "\x1b[2m" in Terminal(*models, "--no-stats", NO_COLOR=None).say("the cat")
 
 
+def test_a_dumb_terminal(pair):
+    command = ["chat", *map(str, pair), "-n", "3", "--show-draft"]
+    child = pexpect.spawn(str(EXECUTABLE), command, env=environment(TERM="dumb"), timeout=30)
+    child.expect("> ")
+    child.send("the cat\r")
+    child.expect("3 tokens")
+    assert b"\x1b" not in child.before
+    child.expect("> ")
+    child.send("/exit\r")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+
+
 def test_keys_that_are_no_text(pair):
     chat = Terminal(*pair, "-n", 3, "--temp", 0)
     chat.child.send(b"caf\xe9 the cat\r")

@@ -7,7 +7,6 @@ import pytest
 from specgguf.chat import Answering, Chat
 from specgguf.cli.opening import Models, open_engine, open_store
 from specgguf.cli.options import Speculate
-from specgguf.core.context import common_prefix
 from specgguf.engine import EngineSettings
 from specgguf.errors import ContextError, ContextFullError, UsageError
 from specgguf.transcript import Exchange, Transcript
@@ -60,13 +59,6 @@ def counted(engine, monkeypatch):
         yield counts
 
 
-def missing(chat, question):
-    """Tokens of the next prompt that the target's cache does not hold."""
-    messages = [*chat.transcript.messages(), {"role": "user", "content": question}]
-    prompt = chat.engine.tokenize_chat(messages)
-    return len(prompt) - common_prefix(chat.engine._contexts[0].tokens, prompt)
-
-
 def assert_as_fresh(chat, engine):
     """The last answer is what plain decoding from empty caches gives."""
     before, last = chat.transcript.exchanges[:-1], chat.transcript.exchanges[-1]
@@ -102,9 +94,10 @@ def test_later_turns_evaluate_only_what_is_new(chat, engine, monkeypatch):
 def test_the_answer_in_the_cache_is_that_of_the_history(chat, engine):
     """Rendered and tokenized again, an answer gives the ids it was made of: nothing of it is decoded twice."""
     generation = say(chat.ask("Name three animals."))
-    new = engine.tokenize_chat([{"role": "user", "content": "And three plants."}])
-    assert generation.prompt_tokens + 10 < len(engine._contexts[0].tokens)
-    assert missing(chat, "And three plants.") <= len(new)
+    prompt = engine.tokenize_chat([*chat.transcript.messages(), {"role": "user", "content": "And three plants."}])
+    held = engine._contexts[0].tokens
+    assert len(held) == generation.prompt_tokens + len(generation.tokens) - 1
+    assert prompt[: len(held)] == held
 
 
 def test_a_turn_that_is_stopped_is_kept_as_far_as_it_came(chat, engine, monkeypatch):
@@ -154,6 +147,18 @@ def test_earlier_turns_are_drafted_from(chat, engine):
     assert proposal.tokens in [answer[:4] for answer in answers]
 
 
+def test_pieces_tell_who_guessed_them(chat, engine):
+    turn, steps = chat.ask("Tell me a story."), []
+    generation = turn.generation
+    generation._steps = (steps.append(step) or step for step in generation._steps)
+    pieces = list(generation.pieces())
+    guessed = [piece.text for piece in pieces if piece.source == "model"]
+    accepted = [step.output[: step.accepted] for step in steps]
+    assert guessed == ["".join(engine.piece(token).decode() for token in tokens) for tokens in accepted if tokens]
+    assert "".join(piece.text for piece in pieces) == generation.text
+    assert 0 < len(guessed) < len(pieces)
+
+
 def test_nothing_to_take_back(chat):
     for command in (chat.undo, chat.retry):
         with pytest.raises(UsageError):
@@ -174,7 +179,10 @@ def test_a_full_context():
         assert all(exchange.answer for exchange in before)
         turn = chat.ask("And now?", shift=True)
         say(turn)
-        assert turn.dropped == len(before) + 1 - len(chat.transcript.exchanges) > 0
+        kept = chat.transcript.exchanges
+        assert turn.dropped == len(before) + 1 - len(kept) > 0
+        one_more = Transcript("Be brief.", [before[-len(kept)], *kept[:-1], Exchange("And now?")])
+        assert turn.generation.prompt_tokens <= 128 < len(engine.tokenize_chat(one_more.messages()))
         assert chat.transcript.messages()[0]["content"] == "Be brief."
         assert_as_fresh(chat, engine)
         with pytest.raises(ContextError, match="the prompt has"):
