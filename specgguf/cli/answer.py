@@ -13,15 +13,16 @@ class AnswerWriter:
     Marks are for terminals only. Where there are no styles guesses stand in brackets, and thought between its tags.
     """
 
-    def __init__(self, show_draft: bool = False) -> None:
+    def __init__(self, show_draft: bool, show_thought: bool = True) -> None:
         self._show_draft = show_draft and output.answers_on_terminal()
+        self._show_thought = show_thought
         self._styled = output.has_styles()
         self._thinking = False
         self._end = ""
 
     def write(self, said: Said, source: str = "") -> None:
         """The next piece, as guessed by `source`."""
-        if said.thought:
+        if said.thought and self._show_thought:
             if not self._thinking and not self._styled:
                 self._put(f"{OPEN}\n")
             self._thinking = True

@@ -67,8 +67,11 @@ def _save(session: "Session", argument: str) -> None:
     path = _path(argument)
     if not path.parent.is_dir() or path.is_dir():
         raise UsageError(f"cannot write {path}: there is no such folder", "choose another place")
-    if path.exists() and path != session.file and not output.confirm(f"Overwrite {path}?"):
-        return
+    if path.exists() and path != session.file:
+        if not session.reader.interactive:
+            raise UsageError(f"{path} is there already", "choose another name")
+        if not output.confirm(f"Overwrite {path}?"):
+            return
     try:
         write_whole(path, session.chat.transcript.dump())
     except OSError as error:
@@ -129,13 +132,11 @@ def _draft(session: "Session", argument: str) -> None:
 def _speculate(session: "Session", argument: str) -> None:
     parameter = next(parameter for parameter in session.context.command.params if parameter.name == "speculate")
     mode: options.Speculate = _parse(parameter, session.context, argument)
-    engine, answering = session.chat.engine, session.chat.answering
+    answering = session.chat.answering
     answering.mode = mode.value
-    if mode is options.Speculate.FIXED:
-        answering.num_draft = min(session.context.params["draft_max"] or DRAFT_MAX_FIXED, engine.settings.num_draft)
-    else:
-        answering.num_draft = None
-    if mode not in (options.Speculate.OFF, options.Speculate.NGRAM) and not engine.has_draft:
+    fixed = session.context.params["draft_max"] or DRAFT_MAX_FIXED
+    answering.num_draft = fixed if mode is options.Speculate.FIXED else None
+    if mode not in (options.Speculate.OFF, options.Speculate.NGRAM) and not session.chat.engine.has_draft:
         output.note("there is no draft model: this chat was begun without")
 
 

@@ -40,7 +40,7 @@ class Session(Closing):
         self.done = False
         self.file: Path | None = None
         """The transcript's own file, which may be overwritten."""
-        self._reader = reader
+        self.reader = reader
         self._show_stats = show_stats
 
     def run(self) -> None:
@@ -48,11 +48,11 @@ class Session(Closing):
         leaving = False
         while not self.done:
             try:
-                message, self.draft = self._reader.read(self.draft), ""
+                message, self.draft = self.reader.read(self.draft), ""
             except EOFError:
                 return
             except KeyboardInterrupt:
-                if leaving or not self._reader.interactive:
+                if leaving or not self.reader.interactive:
                     raise
                 leaving = True
                 output.note("Ctrl-C again leaves, and so does Ctrl-D")
@@ -62,11 +62,11 @@ class Session(Closing):
                 self._handle(message)
             # With a person there, a mistake or Ctrl-C ends what was asked for, not the chat.
             except SpecggufError as error:
-                if not self._reader.interactive:
+                if not self.reader.interactive:
                     raise
                 output.error(error.message, error.hint)
             except KeyboardInterrupt:
-                if not self._reader.interactive:
+                if not self.reader.interactive:
                     raise
                 output.note("stopped")
 
@@ -86,7 +86,7 @@ class Session(Closing):
         try:
             turn = begin(False)
         except ContextFullError as full:
-            if not self._reader.interactive or not output.confirm(f"{full.message}. Drop the oldest turns?"):
+            if not self.reader.interactive or not output.confirm(f"{full.message}. Drop the oldest turns?"):
                 raise
             turn = begin(True)
         if turn.dropped:
@@ -101,19 +101,19 @@ class Session(Closing):
             plain, speed = self.chat.engine.plain_tokens_per_s, generation.timings.tokens_per_s
             compared = [f"about {speed / plain:.2f} times plain decoding"] if plain and speed else []
             output.stats(generation, *compared, f"context {turn.used} of {turn.n_ctx}")
-        if generation.finish_reason == "interrupted" and not self._reader.interactive:
+        if generation.finish_reason == "interrupted" and not self.reader.interactive:
             raise typer.Exit(INTERRUPTED)
 
     def _stream(self, turn: Turn) -> None:
-        writer = AnswerWriter(self.show_draft)
-        think = self.chat.answering.think
+        writer = AnswerWriter(self.show_draft, self.chat.answering.think)
         try:
             for said, source in turn:
-                writer.write(said if think else said._replace(thought=""), source)
+                writer.write(said, source)
         except KeyboardInterrupt:
             for said, source in turn.rest():
-                writer.write(said if think else said._replace(thought=""), source)
-        writer.end(newline=True)
+                writer.write(said, source)
+        finally:
+            writer.end(newline=True)
 
     def close(self) -> None:
         """Free the models."""
