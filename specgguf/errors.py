@@ -15,6 +15,8 @@ Foreign failures become one of these where they enter: in `llama/`, `hub/` and `
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, which is no failure."""
+TERMINATED = 143
+"""The exit code after SIGTERM, which ends the program just as orderly."""
 
 
 class SpecggufError(Exception):

@@ -190,6 +190,9 @@ Exact = Annotated[
     typer.Option("--exact", help="Bit for bit the tokens of plain --exact decoding on this machine, whatever drafts."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
+JsonLines = Annotated[
+    bool, typer.Option("--jsonl", help="An object a line: the text piece by piece, at last the object of --json.")
+]
 Stats = Annotated[
     bool | None,
     typer.Option("--stats/--no-stats", help="Statistics on stderr at the end; default: on a terminal."),

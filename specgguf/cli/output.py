@@ -1,5 +1,6 @@
 """The one place that prints: answers to stdout as bytes, everything else to stderr."""
 
+import contextlib
 import json
 import os
 import sys
@@ -39,6 +40,12 @@ def end_answer(text: str) -> None:
         write("\n")
 
 
+def write_piece(text: str) -> None:
+    """A piece of the answer as an object on a line of its own; nothing for an empty one."""
+    if text:
+        write_json({"text": text})
+
+
 def write_json(value: object) -> None:
     """One object on one line."""
     write(json.dumps(value, ensure_ascii=False) + "\n")
@@ -55,8 +62,9 @@ def note(text: str) -> None:
 
 
 def log(text: str) -> None:
-    """Details asked for with -v, as they are."""
-    sys.stderr.write(text)
+    """Details asked for with -v, as they are; whoever stops reading them still gets the answer."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text)
 
 
 def confirm(question: str) -> bool:

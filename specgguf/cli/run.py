@@ -12,9 +12,11 @@ from specgguf.cli.opening import Models, open_engine, open_store
 from specgguf.cli.report import report
 from specgguf.cli.sampling import parse_biases, read_grammar
 from specgguf.cli.stdin import read_piped
-from specgguf.errors import INTERRUPTED, UsageError
+from specgguf.errors import INTERRUPTED, TERMINATED, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from specgguf.engine import Generation
 
 
@@ -55,10 +57,13 @@ def run(
     cache_type_v: options.CacheTypeV = None,
     offline: options.Offline = False,
     json: options.Json = False,
+    jsonl: options.JsonLines = False,
     stats: options.Stats = None,
     verbose: options.Verbose = False,
 ) -> None:
     """Answer one prompt, greedily unless --temp says otherwise."""
+    if json and jsonl:
+        raise UsageError("--json and --jsonl exclude each other", "the last line of --jsonl is the object of --json")
     if raw and system is not None:
         raise UsageError("--raw and --system exclude each other", "a system message needs the chat template")
     stops = _texts("--stop", stop or [])
@@ -109,13 +114,14 @@ def run(
             output.note(line)
         if verbose:
             output.log("".join(f"{line}\n" for line in engine.describe()))
-        _stream(generation, quiet=json)
-        if json:
+        code = _stream(generation, output.write_piece if jsonl else _drop if json else output.write)
+        if json or jsonl:
             output.write_json(report(engine, store, generation, speculate, load_s))
+        else:
+            output.end_answer(generation.text)
         if output.on_terminal() if stats is None else stats:
             output.stats(generation, str(engine.exact_choice) if engine.exact_choice else None)
-    if generation.finish_reason == "interrupted":
-        raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(code)
 
 
 def _texts(option: str, texts: Sequence[str]) -> Sequence[str]:
@@ -141,13 +147,16 @@ def _prompt(argument: str | None, raw: bool) -> str:
     return text
 
 
-def _stream(generation: "Generation", quiet: bool) -> None:
-    """Write the answer as it comes; after Ctrl-C, what is there of it."""
-    show = (lambda _: None) if quiet else output.write
+def _drop(_: str) -> None:
+    """For an answer that is not shown as it comes."""
+
+
+def _stream(generation: "Generation", show: "Callable[[str], object]") -> int:
+    """Show the answer as it comes, after Ctrl-C or SIGTERM what is there of it; the exit code."""
     try:
         for piece in generation:
             show(piece)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as signal:
         show(generation.flush())
-    if not quiet:
-        output.end_answer(generation.text)
+        return TERMINATED if isinstance(signal, SystemExit) else INTERRUPTED
+    return 0
