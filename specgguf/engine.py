@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from specgguf.core.adaptive import Adaptive
 from specgguf.core.bitclasses import Measurement
 from specgguf.core.closing import Closing
+from specgguf.core.context import common_prefix
 from specgguf.core.controller import Auto, Controller, Fixed, Plain
 from specgguf.core.depths import CostsByDepth, level_of
 from specgguf.core.drafting import ModelDrafter
@@ -79,6 +80,8 @@ class Generation:
     """One answer: iterate to get its text as it is committed. The other fields grow meanwhile."""
 
     prompt_tokens: int
+    cached_tokens: int
+    """Tokens of the prompt that the target's cache held already."""
     sampler: Chooser
     _engine: "Engine"
     _steps: Iterator[Step]
@@ -151,7 +154,8 @@ class Engine(Closing):
 
         In exact mode the batch widths are compared first, unless `profiles` remembers them; that takes minutes,
         and `on_progress` is told what is done. Raises ModelError for an unusable file, ParityError for a draft with
-        another tokenizer, UsageError for GPU layers without a GPU or where there are no exact widths.
+        another tokenizer, UsageError for GPU layers without a GPU, for a --ctx that the target does not know, or where
+        there are no exact widths.
         """
         self.settings = settings
         self.notices: list[str] = []
@@ -175,6 +179,7 @@ class Engine(Closing):
         """Whether drafting is known not to change a bit."""
         with ExitStack() as resources:
             self._target = resources.enter_context(Model(self.target_header, layers, self._arithmetic.repack))
+            self._check_ctx()
             self._draft: Model | None = None
             if self.draft_header:
                 self._draft = resources.enter_context(Model(self.draft_header, draft_layers))
@@ -253,8 +258,7 @@ class Engine(Closing):
         `mode` and `num_draft` are for this text instead of those of the settings; `num_draft` alone is a fixed draft
         length, 0 plain decoding.
         `chooser` stands around `sampler` for the target's choices. `grammar` is what the answer must be of.
-        Raises UsageError for an empty prompt or a --ctx the model does not know, ContextError for a prompt longer
-        than the context.
+        Raises UsageError for an empty prompt, ContextError for a prompt longer than the context.
         """
         if not prompt:
             raise UsageError("the prompt has no tokens", "give some text")
@@ -263,13 +267,16 @@ class Engine(Closing):
             most = self._target.n_ctx_train
             larger = f" or give a larger --ctx: the model knows {most}" if n_ctx < most else ": the model knows no more"
             raise ContextError(f"the prompt has {len(prompt)} tokens, the context {n_ctx}", f"shorten it{larger}")
-        if not self._contexts:
+        if not self._contexts or self._contexts[0].n_ctx < n_ctx:
             self._open_contexts(n_ctx)
+        cached = common_prefix(self._contexts[0].tokens, prompt[:-1])
         if grammar:
             sampler = replace(sampler, grammar=grammar.begin(self._target.vocab, len(prompt)))
         controller = self._controller(sampler, mode or ("fixed" if num_draft is not None else self._mode), num_draft)
-        steps = self._steps(prompt, chooser or sampler, controller, n_ctx if max_tokens is None else max_tokens)
-        return Generation(len(prompt), sampler, self, steps, TextStream(stops))
+        # As many as if this were the first text, whatever earlier ones have made of the context.
+        most = n_ctx + 1 - len(prompt) if max_tokens is None else max_tokens
+        steps = self._steps(prompt, chooser or sampler, controller, most)
+        return Generation(len(prompt), cached, sampler, self, steps, TextStream(stops))
 
     @property
     def max_width(self) -> int:
@@ -336,20 +343,26 @@ class Engine(Closing):
             }
         return {level_of(0): {"times": measured.seconds}} if measured else {}
 
+    def _check_ctx(self) -> None:
+        if self.settings.n_ctx and self.settings.n_ctx > self._target.n_ctx_train:
+            raise UsageError(
+                f"--ctx {self.settings.n_ctx}: the target was trained with {self._target.n_ctx_train} tokens",
+                "give at most that, or leave it out",
+            )
+
     def _n_ctx(self, num_prompt: int, max_tokens: int | None) -> int:
-        if self._contexts:
-            return self._contexts[0].n_ctx
+        """The context that a text needs."""
         if self.settings.n_ctx:
-            if self.settings.n_ctx > self._target.n_ctx_train:
-                raise UsageError(
-                    f"--ctx {self.settings.n_ctx}: the target was trained with {self._target.n_ctx_train} tokens",
-                    "give at most that, or leave it out",
-                )
             return self.settings.n_ctx
         wanted = num_prompt + (_ROOM if max_tokens is None else max_tokens)
         return min(self._target.n_ctx_train, max(_LEAST_CTX, wanted))
 
     def _open_contexts(self, n_ctx: int) -> None:
+        """Contexts of `n_ctx` tokens instead of smaller ones, and then of twice theirs, so that it seldom happens."""
+        if self._contexts:
+            n_ctx = min(self._target.n_ctx_train, max(n_ctx, 2 * self._contexts[0].n_ctx))
+        while self._contexts:
+            self._contexts.pop().close()
         self._contexts.append(self._open_context(self._target, n_ctx, self.max_width, self._arithmetic))
         if self._draft:
             try:

@@ -193,6 +193,13 @@ Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 JsonLines = Annotated[
     bool, typer.Option("--jsonl", help="An object a line: the text piece by piece, at last the object of --json.")
 ]
+Lines = Annotated[
+    bool,
+    typer.Option("--lines", help="Each line piped in is a prompt of its own, put after PROMPT; an object a line."),
+]
+Skip = Annotated[
+    int, typer.Option("--skip", min=0, metavar="N", show_default=False, help="With --lines: begin after line N.")
+]
 Stats = Annotated[
     bool | None,
     typer.Option("--stats/--no-stats", help="Statistics on stderr at the end; default: on a terminal."),

@@ -36,8 +36,13 @@ def write(text: str) -> None:
 
 def end_answer(text: str) -> None:
     """After a streamed answer: a newline on a terminal, nothing in a pipe."""
-    if sys.stdout.isatty() and not text.endswith("\n"):
+    if answers_on_terminal() and not text.endswith("\n"):
         write("\n")
+
+
+def answers_on_terminal() -> bool:
+    """Whether a person reads stdout."""
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def write_piece(text: str) -> None:
@@ -109,12 +114,14 @@ class TerminalProgress:
         """A bar for a file that is to be fetched."""
         self._bar(f"fetching {what} ({num_bytes / 1e9:.2f} GB)", what, num_bytes)
 
-    def show(self, what: str, done: int, total: int) -> None:
-        """Move the bar of `what`."""
+    def show(self, what: str, done: int, total: int | None, detail: str = "") -> None:
+        """Move the bar of `what`; a total of None is not known yet."""
         self._bar(what, what, total)
         if self._display:
             self._display.start_task(self._bars[what])
             self._display.update(self._bars[what], completed=done)
+            if detail:
+                self._display.update(self._bars[what], description=f"{what} {detail}")
 
     def close(self) -> None:
         """Take the bars away."""
@@ -123,7 +130,7 @@ class TerminalProgress:
             self._display = None
             self._bars.clear()
 
-    def _bar(self, text: str, what: str, total: int) -> None:
+    def _bar(self, text: str, what: str, total: int | None) -> None:
         if what in self._bars or not on_terminal():
             return
         if self._display is None:

@@ -3,15 +3,17 @@
 import secrets
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from specgguf.cli import options, output
+from specgguf.cli.lines import answer_lines
 from specgguf.cli.opening import Models, open_engine, open_store
 from specgguf.cli.report import report
 from specgguf.cli.sampling import parse_biases, read_grammar
-from specgguf.cli.stdin import read_piped
+from specgguf.cli.stdin import PipedLines, read_piped
 from specgguf.errors import INTERRUPTED, TERMINATED, UsageError
 
 if TYPE_CHECKING:
@@ -22,9 +24,9 @@ if TYPE_CHECKING:
 
 def run(
     prompt: Annotated[
-        str | None,
+        str,
         typer.Argument(metavar="PROMPT", help="The prompt. Text piped in follows it after a blank line."),
-    ] = None,
+    ] = "",
     pair: options.Pair = None,
     target: options.Target = None,
     draft: options.Draft = None,
@@ -56,26 +58,27 @@ def run(
     cache_type_k: options.CacheTypeK = None,
     cache_type_v: options.CacheTypeV = None,
     offline: options.Offline = False,
+    lines: options.Lines = False,
+    skip: options.Skip = 0,
     json: options.Json = False,
     jsonl: options.JsonLines = False,
     stats: options.Stats = None,
     verbose: options.Verbose = False,
 ) -> None:
-    """Answer one prompt, greedily unless --temp says otherwise."""
-    if json and jsonl:
-        raise UsageError("--json and --jsonl exclude each other", "the last line of --jsonl is the object of --json")
-    if raw and system is not None:
-        raise UsageError("--raw and --system exclude each other", "a system message needs the chat template")
+    """Answer one prompt, or one a line, greedily unless --temp says otherwise."""
+    _check_shape(raw and system is not None, json, jsonl, lines, skip)
     stops = _texts("--stop", stop or [])
     system_texts = _texts("--system", [] if system is None else [system])
-    text = _prompt(prompt, raw)
+    piped = PipedLines() if lines else None
+    text = prompt if lines else _joined(prompt, _piped(prompt, raw))
+    if not (piped or text.strip()):
+        raise UsageError("no prompt", 'give one as argument or on stdin: specgguf run "Why is the sky blue?"')
+    _texts("PROMPT", [text] if text else [])
     begin = time.perf_counter()
 
     from specgguf.engine import EngineSettings
     from specgguf.llama.library import log_to
 
-    if seed is None:
-        seed = 0 if temperature == 0.0 else secrets.randbelow(2**32)
     biases, constraint = parse_biases(logit_bias or []), read_grammar(grammar, json_schema)
     settings = EngineSettings(
         n_gpu_layers=gpu_layers,
@@ -91,11 +94,6 @@ def run(
     store = open_store(offline)
     models = Models(pair, target, draft, quant, draft_quant)
     with open_engine(store, models, speculate, draft_max, settings) as engine:
-        if raw:
-            tokens = engine.tokenize(text)
-        else:
-            messages = [{"role": "system", "content": content} for content in system_texts]
-            tokens = engine.tokenize_chat([*messages, {"role": "user", "content": text}])
         sampler = engine.sampler(
             temperature=temperature,
             top_k=top_k,
@@ -106,22 +104,53 @@ def run(
             presence_penalty=presence_penalty,
             frequency_penalty=frequency_penalty,
             logit_bias=biases,
-            seed=seed,
         )
-        generation = engine.generate(tokens, sampler, max_tokens, stops, grammar=constraint)
+        messages = [{"role": "system", "content": content} for content in system_texts]
+
+        def ask(text: str) -> "Generation":
+            user = {"role": "user", "content": text}
+            tokens = engine.tokenize(text) if raw else engine.tokenize_chat([*messages, user])
+            drawn = 0 if temperature == 0.0 else secrets.randbelow(2**32)
+            seeded = replace(sampler, seed=drawn if seed is None else seed)
+            return engine.generate(tokens, seeded, max_tokens, stops, grammar=constraint)
+
+        def answer(line: str) -> dict[str, Any]:
+            generation = ask(_joined(text, line))
+            for _ in generation:
+                pass
+            if stats:
+                output.stats(generation, exactly)
+            return report(engine, store, generation, speculate, load_s)
+
+        generation = None if piped else ask(text)
         load_s = time.perf_counter() - begin
-        for line in engine.notices:
-            output.note(line)
+        exactly = str(engine.exact_choice) if engine.exact_choice else None
+        for notice in engine.notices:
+            output.note(notice)
         if verbose:
             output.log("".join(f"{line}\n" for line in engine.describe()))
+        if piped:
+            answer_lines(piped, skip, answer, show_progress=not stats)
+        if not generation:
+            return
         code = _stream(generation, output.write_piece if jsonl else _drop if json else output.write)
         if json or jsonl:
             output.write_json(report(engine, store, generation, speculate, load_s))
         else:
             output.end_answer(generation.text)
         if output.on_terminal() if stats is None else stats:
-            output.stats(generation, str(engine.exact_choice) if engine.exact_choice else None)
+            output.stats(generation, exactly)
     raise typer.Exit(code)
+
+
+def _check_shape(raw_with_system: bool, json: bool, jsonl: bool, lines: bool, skip: int) -> None:
+    if raw_with_system:
+        raise UsageError("--raw and --system exclude each other", "a system message needs the chat template")
+    if jsonl and (json or lines):
+        other = "--json" if json else "--lines"
+        raise UsageError(f"--jsonl and {other} exclude each other", "the last object of --jsonl is that of --json")
+    if skip and not lines:
+        raise UsageError("--skip is for --lines", "give both, or neither")
 
 
 def _texts(option: str, texts: Sequence[str]) -> Sequence[str]:
@@ -135,16 +164,14 @@ def _texts(option: str, texts: Sequence[str]) -> Sequence[str]:
     return texts
 
 
-def _prompt(argument: str | None, raw: bool) -> str:
-    """The argument, then what is piped in, with a blank line between."""
-    piped = read_piped(wait=not argument)
-    if not raw:
-        piped = piped.rstrip("\n")
-    text = "\n\n".join(part for part in (argument, piped) if part)
-    if not text.strip():
-        raise UsageError("no prompt", 'give one as argument or on stdin: specgguf run "Why is the sky blue?"')
-    _texts("PROMPT", [text])
-    return text
+def _joined(*parts: str) -> str:
+    """The parts that say something, with a blank line between."""
+    return "\n\n".join(part for part in parts if part)
+
+
+def _piped(prompt: str, raw: bool) -> str:
+    piped = read_piped(wait=not prompt)
+    return piped if raw else piped.rstrip("\n")
 
 
 def _drop(_: str) -> None:
