@@ -15,13 +15,14 @@ from specgguf.cli.pairs import pairs
 from specgguf.cli.pull import pull
 from specgguf.cli.quantize import quantize
 from specgguf.cli.run import run
+from specgguf.cli.version import Version
 from specgguf.errors import INTERRUPTED, SpecggufError
 
 app = typer.Typer(
     name="specgguf",
     help="Speculative decoding for GGUF draft/target pairs: llama.cpp's answers, sooner, with the same words.",
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 for command, summary in (
@@ -38,18 +39,19 @@ app.add_typer(golden, name="golden", short_help="Regression tests of the text it
 
 
 @app.callback()
-def specgguf() -> None:
+def specgguf(version: Version = False) -> None:
     """Speculative decoding for GGUF draft/target pairs: llama.cpp's answers, sooner, with the same words."""
 
 
 def main() -> NoReturn:
     """Run the command line and leave with its exit code."""
+    output.prepare()
     sys.exit(_main())
 
 
 def _main() -> int:
     try:
-        return int(app(standalone_mode=False) or 0)
+        return int(app(prog_name="specgguf", standalone_mode=False) or 0)
     except output.ReaderGoneError:
         # Python flushes stdout once more at its end: into nothing, then.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -21,7 +21,7 @@ def answer_lines(lines: PipedLines, skip: int, answer: Callable[[str], dict[str,
         with closing(output.TerminalProgress()) as progress:
             for number, data in itertools.islice(lines, skip, None):
                 if show_progress and not output.answers_on_terminal():
-                    progress.show("answering", lines.bytes_read, lines.size, f"line {number}")
+                    progress.show("answering", lines.bytes_read - len(data), lines.size, f"line {number}")
                 try:
                     text = text_of(data, f"line {number}").rstrip("\r\n")
                     found = answer(text) if text.strip() else None

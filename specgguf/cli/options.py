@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from specgguf.cli.completion import draft_quants, pair_names, references, target_quants
+
 
 class Speculate(StrEnum):
     """How to draft."""
@@ -32,7 +34,7 @@ MAX_DRAFT = 511
 
 Pair = Annotated[
     str | None,
-    typer.Option("--pair", "-p", metavar="NAME", help="A pair of models.toml."),
+    typer.Option("--pair", "-p", metavar="NAME", help="A pair of models.toml.", autocompletion=pair_names),
 ]
 Target = Annotated[
     str | None,
@@ -41,21 +43,31 @@ Target = Annotated[
         "-m",
         metavar="REF",
         help="Target: a GGUF file, MODEL[:QUANT] of models.toml, or hf:owner/repo[:QUANT].",
+        autocompletion=references,
     ),
 ]
 Draft = Annotated[
     str | None,
-    typer.Option("--draft", "-d", metavar="REF", help="Draft: the same forms."),
+    typer.Option("--draft", "-d", metavar="REF", help="Draft: the same forms.", autocompletion=references),
 ]
 Quant = Annotated[
     str | None,
     typer.Option(
-        "--quant", "-q", metavar="TYPE", help="Quantization of the target; an unknown one lists what there is."
+        "--quant",
+        "-q",
+        metavar="TYPE",
+        help="Quantization of the target; an unknown one lists what there is.",
+        autocompletion=target_quants,
     ),
 ]
 DraftQuant = Annotated[
     str | None,
-    typer.Option("--draft-quant", metavar="TYPE", help="The same for the draft; made here where nobody publishes it."),
+    typer.Option(
+        "--draft-quant",
+        metavar="TYPE",
+        help="The same for the draft; made here where nobody publishes it.",
+        autocompletion=draft_quants,
+    ),
 ]
 Offline = Annotated[
     bool,

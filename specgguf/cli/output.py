@@ -1,6 +1,7 @@
 """The one place that prints: answers to stdout as bytes, everything else to stderr."""
 
 import contextlib
+import io
 import json
 import os
 import sys
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
 
 class ReaderGoneError(Exception):
     """Whoever read our stdout has closed it: the work is done."""
+
+
+def prepare() -> None:
+    """UTF-8 on both streams, whatever the locale or the console's code page is; a stderr that is closed takes all."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def write(text: str) -> None:
@@ -133,6 +143,9 @@ class TerminalProgress:
     def _bar(self, text: str, what: str, total: int | None) -> None:
         if what in self._bars or not on_terminal():
             return
+        console = _console()
+        if console.is_dumb_terminal:
+            return
         if self._display is None:
             from rich import progress
 
@@ -141,7 +154,7 @@ class TerminalProgress:
                 progress.BarColumn(),
                 progress.TaskProgressColumn(),
                 progress.TimeRemainingColumn(),
-                console=_console(),
+                console=console,
                 transient=True,
             )
             self._display.start()
