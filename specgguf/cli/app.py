@@ -9,6 +9,8 @@ import typer
 from specgguf.cli import output
 from specgguf.cli.bench import bench
 from specgguf.cli.check import check
+from specgguf.cli.config import config
+from specgguf.cli.defaults import load_defaults
 from specgguf.cli.doctor import doctor
 from specgguf.cli.golden import golden
 from specgguf.cli.pairs import pairs
@@ -32,6 +34,7 @@ for command, summary in (
     (check, "Whether a draft's tokenizer fits a target's."),
     (quantize, "Make another quantization of a model on this machine."),
     (bench, "Plain against speculative decoding on this machine."),
+    (config, "What every option is, and where that comes from."),
     (doctor, "Devices, threads, and what was measured of a target."),
 ):
     app.command(short_help=summary)(command)
@@ -39,8 +42,9 @@ app.add_typer(golden, name="golden", short_help="Regression tests of the text it
 
 
 @app.callback()
-def specgguf(version: Version = False) -> None:
+def specgguf(ctx: typer.Context, version: Version = False) -> None:
     """Speculative decoding for GGUF draft/target pairs: llama.cpp's answers, sooner, with the same words."""
+    ctx.default_map = load_defaults(ctx)
 
 
 def main() -> NoReturn:

@@ -45,8 +45,8 @@ def draft_quants(ctx: typer.Context) -> Offers:
 def _quants(ctx: typer.Context, role: str) -> Offers:
     catalogue = _catalogue()
     pair = catalogue.pairs.get(ctx.params.get("pair") or catalogue.default)
-    reference = ctx.params.get(role) or getattr(pair, role, "")
-    return [(quant, "") for quant in catalogue.models.get(reference.partition(":")[0], ())]
+    model, _, _ = str(ctx.params.get(role) or getattr(pair, role, "")).partition(":")
+    return [(quant, "") for quant in catalogue.models.get(model, ())]
 
 
 def _files(incomplete: str) -> Iterator[tuple[str, str]]:

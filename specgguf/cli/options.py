@@ -1,8 +1,9 @@
 """Options that several commands share, as annotated types."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,6 +18,17 @@ class Speculate(StrEnum):
     MODEL = "model"
     NGRAM = "ngram"
     OFF = "off"
+
+
+def _unless(*others: str) -> Callable[[typer.Context, typer.CallbackParam, Any], Any]:
+    """What config.toml says of an option gives way to those on the command line that it cannot stand beside."""
+
+    def callback(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401
+        sources = [source.name if (source := ctx.get_parameter_source(name)) else "" for name in (param.name, *others)]
+        gives_way = sources[0] == "DEFAULT_MAP" and "COMMANDLINE" in sources
+        return param.default if gives_way else value
+
+    return callback
 
 
 def _layers(value: str) -> int:
@@ -34,7 +46,14 @@ MAX_DRAFT = 511
 
 Pair = Annotated[
     str | None,
-    typer.Option("--pair", "-p", metavar="NAME", help="A pair of models.toml.", autocompletion=pair_names),
+    typer.Option(
+        "--pair",
+        "-p",
+        metavar="NAME",
+        help="A pair of models.toml.",
+        autocompletion=pair_names,
+        callback=_unless("target"),
+    ),
 ]
 Target = Annotated[
     str | None,
@@ -44,11 +63,19 @@ Target = Annotated[
         metavar="REF",
         help="Target: a GGUF file, MODEL[:QUANT] of models.toml, or hf:owner/repo[:QUANT].",
         autocompletion=references,
+        callback=_unless("pair"),
     ),
 ]
 Draft = Annotated[
     str | None,
-    typer.Option("--draft", "-d", metavar="REF", help="Draft: the same forms.", autocompletion=references),
+    typer.Option(
+        "--draft",
+        "-d",
+        metavar="REF",
+        help="Draft: the same forms.",
+        autocompletion=references,
+        callback=_unless("pair", "target"),
+    ),
 ]
 Quant = Annotated[
     str | None,
@@ -58,6 +85,7 @@ Quant = Annotated[
         metavar="TYPE",
         help="Quantization of the target; an unknown one lists what there is.",
         autocompletion=target_quants,
+        callback=_unless("pair", "target"),
     ),
 ]
 DraftQuant = Annotated[
@@ -67,6 +95,7 @@ DraftQuant = Annotated[
         metavar="TYPE",
         help="The same for the draft; made here where nobody publishes it.",
         autocompletion=draft_quants,
+        callback=_unless("pair", "target", "draft"),
     ),
 ]
 Offline = Annotated[
@@ -152,11 +181,22 @@ LogitBias = Annotated[
     typer.Option("--logit-bias", metavar="ID=BIAS", help="Added to a token's logit; -inf bans it; repeatable."),
 ]
 Grammar = Annotated[
-    Path | None, typer.Option("--grammar", metavar="FILE", help="The answer must be of this grammar (GBNF).")
+    Path | None,
+    typer.Option(
+        "--grammar",
+        metavar="FILE",
+        help="The answer must be of this grammar (GBNF).",
+        callback=_unless("json_schema"),
+    ),
 ]
 JsonSchema = Annotated[
     str | None,
-    typer.Option("--json-schema", metavar="SCHEMA", help="The answer must be JSON of this schema: a text, or a file."),
+    typer.Option(
+        "--json-schema",
+        metavar="SCHEMA",
+        help="The answer must be JSON of this schema: a text, or a file.",
+        callback=_unless("grammar"),
+    ),
 ]
 Seed = Annotated[
     int | None,
@@ -166,8 +206,12 @@ Stop = Annotated[
     list[str] | None,
     typer.Option("--stop", metavar="TEXT", help="End before this text; may be given several times."),
 ]
-System = Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System message.")]
-Raw = Annotated[bool, typer.Option("--raw", help="No chat template: continue the text as it is.")]
+System = Annotated[
+    str | None, typer.Option("--system", metavar="TEXT", help="System message.", callback=_unless("raw"))
+]
+Raw = Annotated[
+    bool, typer.Option("--raw", help="No chat template: continue the text as it is.", callback=_unless("system"))
+]
 GpuLayers = Annotated[
     int | None,
     typer.Option(
@@ -201,9 +245,14 @@ Exact = Annotated[
     bool,
     typer.Option("--exact", help="Bit for bit the tokens of plain --exact decoding on this machine, whatever drafts."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.", callback=_unless("jsonl"))]
 JsonLines = Annotated[
-    bool, typer.Option("--jsonl", help="An object a line: the text piece by piece, at last the object of --json.")
+    bool,
+    typer.Option(
+        "--jsonl",
+        help="An object a line: the text piece by piece, at last the object of --json.",
+        callback=_unless("json", "lines"),
+    ),
 ]
 Lines = Annotated[
     bool,
