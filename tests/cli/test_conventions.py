@@ -1,8 +1,10 @@
 """Versions, help, encodings and terminals of all kinds."""
 
 import re
+import shutil
 import subprocess
 from importlib.metadata import version
+from pathlib import Path
 
 import pexpect
 import pytest
@@ -72,3 +74,11 @@ def test_a_stderr_that_is_closed(toy_models):
     result = subprocess.run(["bash", "-c", line], capture_output=True, env=environment(), timeout=60, check=False)
     expected = specgguf("run", "-m", toy_models["target"], "-n", 3, "the cat").stdout
     assert (result.returncode, result.stdout) == (0, expected)
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="no groff here")
+def test_the_manual_is_well_formed():
+    page = Path(__file__).parents[2] / "man" / "specgguf.1"
+    result = subprocess.run(["groff", "-man", "-Tutf8", "-ww", page], capture_output=True, check=True)
+    assert result.stderr == b""
+    assert b"specgguf golden record" in result.stdout
