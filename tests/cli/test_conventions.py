@@ -81,4 +81,4 @@ def test_the_manual_is_well_formed():
     page = Path(__file__).parents[2] / "man" / "specgguf.1"
     result = subprocess.run(["groff", "-man", "-Tutf8", "-ww", page], capture_output=True, check=True)
     assert result.stderr == b""
-    assert b"specgguf golden record" in result.stdout
+    assert "specgguf golden record" in re.sub(".\b", "", result.stdout.decode())  # bold is typed twice

@@ -177,6 +177,21 @@ def test_stop_strings_end_the_text_before_them(pair):
     assert specgguf("run", *pair, "-n", 60, "--stop", stop, "the cat").stdout.decode() == found["text"]
 
 
+def test_a_stop_that_is_split_over_tokens_inside_an_accepted_block(pair, tmp_path):
+    # The grammar leaves no choice, so all drafts are right; toy models spell byte by byte.
+    texts = {"intact": "alpha beta delta beta gam", "ended": "alpha beta delta beta gamma end"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(f'root ::= "{text}"\n')
+        found = answer(
+            *pair, "-k", 7, "--speculate", "fixed", "--grammar", tmp_path / name, "--stop", "beta gamma", "hi"
+        )
+        assert found["speculation"]["accepted"] > 10
+        if name == "ended":
+            assert (found["text"], found["finish_reason"]) == ("alpha beta delta ", "stop_string")
+        else:
+            assert (found["text"], found["finish_reason"]) == (text, "stop")
+
+
 def test_seeds(pair):
     warm = [*pair, "-n", 20, "--temp", 1, "--top-k", 0, "--top-p", 1, "--min-p", 0]
     first, second = answer(*warm, "the cat"), answer(*warm, "the cat")
