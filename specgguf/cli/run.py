@@ -19,7 +19,7 @@ from specgguf.errors import INTERRUPTED, TERMINATED, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from specgguf.engine import Generation
+    from specgguf.engine import Engine, Generation
 
 
 def run(
@@ -118,6 +118,7 @@ def run(
             generation = ask(_joined(text, line))
             for _ in generation:
                 pass
+            _tell(engine)
             if stats:
                 output.stats(generation, exactly)
             return report(engine, store, generation, speculate, load_s)
@@ -125,8 +126,7 @@ def run(
         generation = None if piped else ask(text)
         load_s = time.perf_counter() - begin
         exactly = str(engine.exact_choice) if engine.exact_choice else None
-        for notice in engine.notices:
-            output.note(notice)
+        _tell(engine)
         if verbose:
             output.log("".join(f"{line}\n" for line in engine.describe()))
         if piped:
@@ -151,6 +151,12 @@ def _check_shape(raw_with_system: bool, json: bool, jsonl: bool, lines: bool, sk
         raise UsageError(f"--jsonl and {other} exclude each other", "the last object of --jsonl is that of --json")
     if skip and not lines:
         raise UsageError("--skip is for --lines", "give both, or neither")
+
+
+def _tell(engine: "Engine") -> None:
+    """What the user should know and has not been told yet."""
+    while engine.notices:
+        output.note(engine.notices.pop(0))
 
 
 def _texts(option: str, texts: Sequence[str]) -> Sequence[str]:
