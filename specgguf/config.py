@@ -1,11 +1,8 @@
 """models.toml as frozen dataclasses."""
 
 import os
-import tomllib
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -15,17 +12,12 @@ import platformdirs
 from specgguf.core.naming import PREFERRED
 from specgguf.errors import ConfigError, UnknownQuantError
 from specgguf.modelfile import DerivedFile, HubFile, ModelFile, SplitFile, WheelMirror
+from specgguf.tomlfile import TomlFile, Where, nearest
 
 _SHIPPED = (Path(__file__).parent / "models.toml", Path(__file__).parent.parent / "models.toml")
 """Inside the installed package, and beside it in a checkout."""
 
-_KINDS: dict[type, str] = {str: "a text", int: "a number", list: "a list of tables", dict: "a table"}
-Where = tuple[str | int, ...]
-"""Keys, and places in arrays, that lead to something in the file."""
-
-_MANY = 12
-"""So many names are not listed in a hint."""
-
+_FORM = "docs/models.md shows the form"
 _TOP_KEYS = ("default", "pairs", "models")
 _PAIR_KEYS = ("target", "draft", "purpose", "draft_max")
 _FILE_KEYS = ("repo", "revision", "path", "size", "sha256", "parts", "derived_from", "licence", "mirrors")
@@ -90,9 +82,9 @@ class Catalogue:
         return [quant for name, _, quant in named if name == model and quant]
 
 
-def own_path() -> Path:
-    """Where the user's own models.toml is, if there is one."""
-    return platformdirs.user_config_path("specgguf") / "models.toml"
+def own_path(name: str = "models.toml") -> Path:
+    """Where the user's own file of that name is, if there is one."""
+    return platformdirs.user_config_path("specgguf") / name
 
 
 def load_catalogue(own: Path | None) -> Catalogue:
@@ -104,7 +96,7 @@ def load_catalogue(own: Path | None) -> Catalogue:
     pairs: dict[str, Pair] = {}
     models: dict[str, dict[str, ModelFile]] = {}
     shipped = next(path for path in _SHIPPED if path.exists())
-    for source in [_Source(shipped), *([_Source(own)] if own and os.path.lexists(own) else [])]:
+    for source in (TomlFile(path, _FORM) for path in (shipped, *([own] if own and os.path.lexists(own) else []))):
         top = source.table((), source.root, _TOP_KEYS)
         default = source.get(("default",), {"default": default, **top}, str)
         for name, files in source.table(("models",), top.get("models", {})).items():
@@ -124,75 +116,7 @@ def load_catalogue(own: Path | None) -> Catalogue:
     return catalogue
 
 
-class _Source:
-    """A models.toml being read: checks what is in it, and knows the lines of mistakes."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            self._text = path.read_text(encoding="utf-8")
-            self.root: dict[str, Any] = tomllib.loads(self._text)
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: {error}", "correct the file, or move it away") from None
-        except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}", "check its permissions") from None
-
-    def table(self, where: Where, value: Any, known: Sequence[str] = ()) -> dict[str, Any]:  # noqa: ANN401
-        """`value`, which must be a table, and with `known` may have these keys only."""
-        if not isinstance(value, dict):
-            raise self.mistake(where, "must be a table")
-        for key in value:
-            if known and key not in known:
-                raise self.mistake((*where, key), "is no key here", nearest(key, known))
-        return value
-
-    def get(self, where: Where, table: Mapping[Any, Any], kind: type) -> Any:  # noqa: ANN401
-        """The value under the last key of `where`."""
-        value = table.get(where[-1])
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise self.mistake(where, f"must be {_KINDS[kind]}" if where[-1] in table else "is missing")
-        return value
-
-    def mistake(self, where: Where, what: str, hint: str = "docs/models.md shows the form") -> ConfigError:
-        """An error that says where in the file."""
-        return ConfigError(f"{self._path}, line {self._line(where)}: {'.'.join(map(str, where))}: {what}", hint)
-
-    def _line(self, where: Where) -> int:
-        """Where the table or key stands, or else what it should be in; the parser keeps no lines, so it gets them
-        one by one.
-        """
-        best, depth = 1, 0
-        header: Where = ()
-        tables = Counter[Where]()
-        for number, line in enumerate(self._text.splitlines(), 1):
-            try:
-                found = _only_path(tomllib.loads(line))
-            except tomllib.TOMLDecodeError:
-                continue
-            path = (*header, *found)
-            if line.lstrip().startswith("["):
-                path = header = found
-            if line.lstrip().startswith("[["):
-                path = header = (*found, tables[found])
-                tables[found] += 1
-            if len(path) > depth and path == where[: len(path)]:
-                best, depth = number, len(path)
-        return best
-
-
-def _only_path(value: object) -> Where:
-    """The keys that lead into a table of one line: a.b of [a.b], [[a.b]] or a.b = 1."""
-    path: Where = ()
-    while isinstance(value, dict | list) and len(value) == 1:
-        if isinstance(value, dict):
-            key, value = next(iter(value.items()))
-            path += (key,)
-        else:
-            value = value[0]
-    return path
-
-
-def _pair(source: _Source, where: Where, entry: Any) -> Pair:  # noqa: ANN401
+def _pair(source: TomlFile, where: Where, entry: Any) -> Pair:  # noqa: ANN401
     entry = source.table(where, entry, _PAIR_KEYS)
     draft_max = source.get((*where, "draft_max"), entry, int) if "draft_max" in entry else None
     if draft_max is not None and draft_max < 1:
@@ -208,7 +132,7 @@ def _pair(source: _Source, where: Where, entry: Any) -> Pair:  # noqa: ANN401
     )
 
 
-def _files(source: _Source, model: str, entries: Any, known: Mapping[str, ModelFile]) -> dict[str, ModelFile]:  # noqa: ANN401
+def _files(source: TomlFile, model: str, entries: Any, known: Mapping[str, ModelFile]) -> dict[str, ModelFile]:  # noqa: ANN401
     """The files of a model by quantization: those already `known`, with those of `entries` laid over them."""
     if ":" in model:
         raise source.mistake(("models", model), "a name with a colon cannot be referred to")
@@ -237,7 +161,7 @@ def _files(source: _Source, model: str, entries: Any, known: Mapping[str, ModelF
     return files
 
 
-def _hub_file(source: _Source, where: Where, entry: Mapping[str, Any]) -> HubFile:
+def _hub_file(source: TomlFile, where: Where, entry: Mapping[str, Any]) -> HubFile:
     mirrors = []
     for index, mirror in enumerate(source.get((*where, "mirrors"), {"mirrors": [], **entry}, list)):
         inside = (*where, "mirrors", index)
@@ -258,12 +182,3 @@ def _hub_file(source: _Source, where: Where, entry: Mapping[str, Any]) -> HubFil
 def _size(file: ModelFile) -> str:
     size = sum(part.size for part in file.hub_files)
     return "" if isinstance(file, DerivedFile) else f" ({size / 1e9:.1f} GB)"
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a name that is not among those known."""
-    known = list(known)
-    near = get_close_matches(name, known, n=3)
-    if near:
-        return f"did you mean {' or '.join(near)}?"
-    return f"there is {', '.join(known)}" if len(known) < _MANY else "specgguf pairs lists what there is"

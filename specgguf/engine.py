@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from specgguf.core.adaptive import Adaptive
 from specgguf.core.bitclasses import Measurement
 from specgguf.core.closing import Closing
+from specgguf.core.context import common_prefix
 from specgguf.core.controller import Auto, Controller, Fixed, Plain
 from specgguf.core.depths import CostsByDepth, level_of
 from specgguf.core.drafting import ModelDrafter
@@ -91,6 +92,8 @@ class Generation:
     """One answer: iterate to get its text as it is committed. The other fields grow meanwhile."""
 
     prompt_tokens: int
+    cached_tokens: int
+    """Tokens of the prompt that the target's cache held already."""
     sampler: Chooser
     _engine: "Engine"
     _steps: Iterator[Step]
@@ -314,14 +317,19 @@ class Engine(Closing):
             most = self._target.n_ctx_train
             larger = f" or give a larger --ctx: the model knows {most}" if n_ctx < most else ": the model knows no more"
             raise ContextError(f"the prompt has {len(prompt)} tokens, the context {n_ctx}", f"shorten it{larger}")
-        if not self._contexts:
+        if not self._contexts or self._contexts[0].n_ctx < n_ctx:
             self._open_contexts(n_ctx)
+        if not self._target.can_roll_back:
+            self._contexts[0].truncate(0)
+        cached = common_prefix(self._contexts[0].tokens, prompt[:-1])
         if grammar:
             sampler = replace(sampler, grammar=grammar.begin(self._target.vocab, len(prompt)))
         mode = mode or ("fixed" if num_draft is not None else self._mode)
         controller = self._controller(sampler, mode if self._target.can_roll_back else "off", num_draft)
-        steps = self._steps(prompt, chooser or sampler, controller, n_ctx if max_tokens is None else max_tokens)
-        return Generation(len(prompt), sampler, self, steps, TextStream(stops))
+        # As many as if this were the first text, whatever earlier ones have made of the context.
+        most = n_ctx + 1 - len(prompt) if max_tokens is None else max_tokens
+        steps = self._steps(prompt, chooser or sampler, controller, most)
+        return Generation(len(prompt), cached, sampler, self, steps, TextStream(stops))
 
     @property
     def max_width(self) -> int:
@@ -346,8 +354,6 @@ class Engine(Closing):
     ) -> Iterator[Step]:
         target = self._contexts[0]
         begin = time.perf_counter()
-        if not self._target.can_roll_back:
-            target.truncate(0)
         target.sync(prompt[:-1])
         self.prefill_s = time.perf_counter() - begin
         yield from speculate(target, controller, sampler, prompt, self.eog, max_tokens)
@@ -398,9 +404,7 @@ class Engine(Closing):
             )
 
     def n_ctx(self, num_prompt: int, max_tokens: int | None) -> int:
-        """The context that a text has or will have."""
-        if self._contexts:
-            return self._contexts[0].n_ctx
+        """The context that a text needs."""
         if self.settings.n_ctx:
             return self.settings.n_ctx
         if self.settings.usual_ctx:
@@ -409,6 +413,11 @@ class Engine(Closing):
         return min(self._target.n_ctx_train, max(_LEAST_CTX, wanted))
 
     def _open_contexts(self, n_ctx: int) -> None:
+        """Contexts of `n_ctx` tokens instead of smaller ones, and then of twice theirs, so that it seldom happens."""
+        if self._contexts:
+            n_ctx = min(self._target.n_ctx_train, max(n_ctx, 2 * self._contexts[0].n_ctx))
+        while self._contexts:
+            self._contexts.pop().close()
         self._contexts.append(self._open_context(self._target, n_ctx, self.max_width, self._arithmetic))
         if self._draft:
             try:

@@ -2,7 +2,7 @@
 
     SpecggufError           exit 1
     +-- UsageError          exit 2   the command line asks for something that cannot be
-    +-- ConfigError                  models.toml: a mistake in the file, or an unknown name
+    +-- ConfigError                  models.toml or config.toml: a mistake in the file, or an unknown name
     +-- UnknownQuantError            a model has no file of the quantization that was named
     +-- FetchError                   a file could not be brought here, or is not what it should be
     |   +-- UnreachableError         nobody could be asked for it: no network, or not allowed
@@ -16,6 +16,8 @@ Foreign failures become one of these where they enter: in `llama/`, `hub/` and `
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, which is no failure."""
+TERMINATED = 143
+"""The exit code after SIGTERM, which ends the program just as orderly."""
 
 
 class SpecggufError(Exception):
@@ -36,7 +38,7 @@ class UsageError(SpecggufError):
 
 
 class ConfigError(SpecggufError):
-    """models.toml has a mistake, or lacks what was named."""
+    """models.toml or config.toml has a mistake, or lacks what was named."""
 
 
 class UnknownQuantError(SpecggufError):

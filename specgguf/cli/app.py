@@ -10,19 +10,22 @@ from specgguf.cli import output
 from specgguf.cli.bench import bench
 from specgguf.cli.chat import chat
 from specgguf.cli.check import check
+from specgguf.cli.config import config
+from specgguf.cli.defaults import load_defaults
 from specgguf.cli.doctor import doctor
 from specgguf.cli.golden import golden
 from specgguf.cli.pairs import pairs
 from specgguf.cli.pull import pull
 from specgguf.cli.quantize import quantize
 from specgguf.cli.run import run
+from specgguf.cli.version import Version
 from specgguf.errors import INTERRUPTED, SpecggufError
 
 app = typer.Typer(
     name="specgguf",
     help="Speculative decoding for GGUF draft/target pairs: llama.cpp's answers, sooner, with the same words.",
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 for command, summary in (
@@ -33,6 +36,7 @@ for command, summary in (
     (check, "Whether a draft's tokenizer fits a target's."),
     (quantize, "Make another quantization of a model on this machine."),
     (bench, "Plain against speculative decoding on this machine."),
+    (config, "What every option is, and where that comes from."),
     (doctor, "Devices, threads, and what was measured of a target."),
 ):
     app.command(short_help=summary)(command)
@@ -40,18 +44,20 @@ app.add_typer(golden, name="golden", short_help="Regression tests of the text it
 
 
 @app.callback()
-def specgguf() -> None:
+def specgguf(ctx: typer.Context, version: Version = False) -> None:
     """Speculative decoding for GGUF draft/target pairs: llama.cpp's answers, sooner, with the same words."""
+    ctx.default_map = load_defaults(ctx)
 
 
 def main() -> NoReturn:
     """Run the command line and leave with its exit code."""
+    output.prepare()
     sys.exit(_main())
 
 
 def _main() -> int:
     try:
-        return int(app(standalone_mode=False) or 0)
+        return int(app(prog_name="specgguf", standalone_mode=False) or 0)
     except output.ReaderGoneError:
         # Python flushes stdout once more at its end: into nothing, then.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

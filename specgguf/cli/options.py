@@ -1,10 +1,13 @@
 """Options that several commands share, as annotated types."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from specgguf.cli.completion import draft_quants, pair_names, references, target_quants
 
 
 class Speculate(StrEnum):
@@ -15,6 +18,17 @@ class Speculate(StrEnum):
     MODEL = "model"
     NGRAM = "ngram"
     OFF = "off"
+
+
+def _unless(*others: str) -> Callable[[typer.Context, typer.CallbackParam, Any], Any]:
+    """What config.toml says of an option gives way to those on the command line that it cannot stand beside."""
+
+    def callback(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401
+        sources = [source.name if (source := ctx.get_parameter_source(name)) else "" for name in (param.name, *others)]
+        gives_way = sources[0] == "DEFAULT_MAP" and "COMMANDLINE" in sources
+        return param.default if gives_way else value
+
+    return callback
 
 
 def _layers(value: str) -> int:
@@ -32,7 +46,14 @@ MAX_DRAFT = 511
 
 Pair = Annotated[
     str | None,
-    typer.Option("--pair", "-p", metavar="NAME", help="A pair of models.toml."),
+    typer.Option(
+        "--pair",
+        "-p",
+        metavar="NAME",
+        help="A pair of models.toml.",
+        autocompletion=pair_names,
+        callback=_unless("target"),
+    ),
 ]
 Target = Annotated[
     str | None,
@@ -41,21 +62,41 @@ Target = Annotated[
         "-m",
         metavar="REF",
         help="Target: a GGUF file, MODEL[:QUANT] of models.toml, or hf:owner/repo[:QUANT].",
+        autocompletion=references,
+        callback=_unless("pair"),
     ),
 ]
 Draft = Annotated[
     str | None,
-    typer.Option("--draft", "-d", metavar="REF", help="Draft: the same forms."),
+    typer.Option(
+        "--draft",
+        "-d",
+        metavar="REF",
+        help="Draft: the same forms.",
+        autocompletion=references,
+        callback=_unless("pair", "target"),
+    ),
 ]
 Quant = Annotated[
     str | None,
     typer.Option(
-        "--quant", "-q", metavar="TYPE", help="Quantization of the target; an unknown one lists what there is."
+        "--quant",
+        "-q",
+        metavar="TYPE",
+        help="Quantization of the target; an unknown one lists what there is.",
+        autocompletion=target_quants,
+        callback=_unless("pair", "target"),
     ),
 ]
 DraftQuant = Annotated[
     str | None,
-    typer.Option("--draft-quant", metavar="TYPE", help="The same for the draft; made here where nobody publishes it."),
+    typer.Option(
+        "--draft-quant",
+        metavar="TYPE",
+        help="The same for the draft; made here where nobody publishes it.",
+        autocompletion=draft_quants,
+        callback=_unless("pair", "target", "draft"),
+    ),
 ]
 Offline = Annotated[
     bool,
@@ -146,11 +187,22 @@ LogitBias = Annotated[
     typer.Option("--logit-bias", metavar="ID=BIAS", help="Added to a token's logit; -inf bans it; repeatable."),
 ]
 Grammar = Annotated[
-    Path | None, typer.Option("--grammar", metavar="FILE", help="The answer must be of this grammar (GBNF).")
+    Path | None,
+    typer.Option(
+        "--grammar",
+        metavar="FILE",
+        help="The answer must be of this grammar (GBNF).",
+        callback=_unless("json_schema"),
+    ),
 ]
 JsonSchema = Annotated[
     str | None,
-    typer.Option("--json-schema", metavar="SCHEMA", help="The answer must be JSON of this schema: a text, or a file."),
+    typer.Option(
+        "--json-schema",
+        metavar="SCHEMA",
+        help="The answer must be JSON of this schema: a text, or a file.",
+        callback=_unless("grammar"),
+    ),
 ]
 Seed = Annotated[
     int | None,
@@ -160,11 +212,23 @@ Stop = Annotated[
     list[str] | None,
     typer.Option("--stop", metavar="TEXT", help="End before this text; may be given several times."),
 ]
-System = Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System message.")]
-Raw = Annotated[bool, typer.Option("--raw", help="No chat template: continue the text as it is.")]
+System = Annotated[
+    str | None, typer.Option("--system", metavar="TEXT", help="System message.", callback=_unless("raw"))
+]
+Raw = Annotated[
+    bool,
+    typer.Option(
+        "--raw", help="No chat template: continue the text as it is.", callback=_unless("system", "chat_template")
+    ),
+]
 ChatTemplate = Annotated[
     Path | None,
-    typer.Option("--chat-template", metavar="FILE", help="A jinja chat template instead of the model's own."),
+    typer.Option(
+        "--chat-template",
+        metavar="FILE",
+        help="A jinja chat template instead of the model's own.",
+        callback=_unless("raw"),
+    ),
 ]
 NoThink = Annotated[
     bool, typer.Option("--no-think", help="Hide the thoughts of a reasoning model; none, where its template can.")
@@ -213,7 +277,22 @@ Exact = Annotated[
     bool,
     typer.Option("--exact", help="Bit for bit the tokens of plain --exact decoding on this machine, whatever drafts."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.", callback=_unless("jsonl"))]
+JsonLines = Annotated[
+    bool,
+    typer.Option(
+        "--jsonl",
+        help="An object a line: the text piece by piece, at last the object of --json.",
+        callback=_unless("json", "lines"),
+    ),
+]
+Lines = Annotated[
+    bool,
+    typer.Option("--lines", help="Each line piped in is a prompt of its own, put after PROMPT; an object a line."),
+]
+Skip = Annotated[
+    int, typer.Option("--skip", min=0, metavar="N", show_default=False, help="With --lines: begin after line N.")
+]
 Stats = Annotated[
     bool | None,
     typer.Option("--stats/--no-stats", help="Statistics on stderr at the end; default: on a terminal."),

@@ -1,6 +1,8 @@
 """The one place that prints: answers to stdout as bytes, everything else to stderr."""
 
+import contextlib
 import functools
+import io
 import json
 import os
 import sys
@@ -19,6 +21,15 @@ if TYPE_CHECKING:
 
 class ReaderGoneError(Exception):
     """Whoever read our stdout has closed it: the work is done."""
+
+
+def prepare() -> None:
+    """UTF-8 on both streams, whatever the locale or the console's code page is; a stderr that is closed takes all."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def write(text: str, style: str = "") -> None:
@@ -58,6 +69,12 @@ def answers_on_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
+def write_piece(text: str) -> None:
+    """A piece of the answer as an object on a line of its own; nothing for an empty one."""
+    if text:
+        write_json({"text": text})
+
+
 def write_json(value: object) -> None:
     """One object on one line."""
     write(json.dumps(value, ensure_ascii=False) + "\n")
@@ -74,8 +91,9 @@ def note(text: str) -> None:
 
 
 def log(text: str) -> None:
-    """Details that were asked for."""
-    sys.stderr.write(visible(text) if on_terminal() else text)
+    """Details that were asked for; whoever stops reading them still gets the answer."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(visible(text) if on_terminal() else text)
 
 
 def confirm(question: str) -> bool:
@@ -122,12 +140,14 @@ class TerminalProgress:
         """A bar for a file that is to be fetched."""
         self._bar(f"fetching {what} ({num_bytes / 1e9:.2f} GB)", what, num_bytes)
 
-    def show(self, what: str, done: int, total: int) -> None:
-        """Move the bar of `what`."""
+    def show(self, what: str, done: int, total: int | None, detail: str = "") -> None:
+        """Move the bar of `what`; a total of None is not known yet."""
         self._bar(what, what, total)
         if self._display:
             self._display.start_task(self._bars[what])
             self._display.update(self._bars[what], completed=done)
+            if detail:
+                self._display.update(self._bars[what], description=f"{what} {detail}")
 
     def close(self) -> None:
         """Take the bars away."""
@@ -136,8 +156,11 @@ class TerminalProgress:
             self._display = None
             self._bars.clear()
 
-    def _bar(self, text: str, what: str, total: int) -> None:
+    def _bar(self, text: str, what: str, total: int | None) -> None:
         if what in self._bars or not on_terminal():
+            return
+        console = _console()
+        if console.is_dumb_terminal:
             return
         if self._display is None:
             from rich import progress
@@ -147,7 +170,7 @@ class TerminalProgress:
                 progress.BarColumn(),
                 progress.TaskProgressColumn(),
                 progress.TimeRemainingColumn(),
-                console=_console(),
+                console=console,
                 transient=True,
             )
             self._display.start()

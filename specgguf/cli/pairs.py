@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specgguf.cli import options, output
+from specgguf.cli.completion import pair_names, references
 from specgguf.cli.opening import open_resolver, open_store
 from specgguf.errors import UsageError
 
@@ -19,11 +20,21 @@ if TYPE_CHECKING:
 def pairs(
     target: Annotated[
         str | None,
-        typer.Option("--for", metavar="REF", help="List the drafts that fit this target, and why others don't."),
+        typer.Option(
+            "--for",
+            metavar="REF",
+            help="List the drafts that fit this target, and why others don't.",
+            autocompletion=references,
+        ),
     ] = None,
     remove: Annotated[
         str | None,
-        typer.Option("--remove", metavar="NAME", help="Delete the files of this pair that no other one on disk uses."),
+        typer.Option(
+            "--remove",
+            metavar="NAME",
+            help="Delete the files of this pair that no other one on disk uses.",
+            autocompletion=pair_names,
+        ),
     ] = None,
     yes: options.Yes = False,
     offline: options.Offline = False,

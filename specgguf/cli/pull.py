@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specgguf.cli import options, output
+from specgguf.cli.completion import pairs_and_references
 from specgguf.cli.opening import open_resolver, open_store
 
 if TYPE_CHECKING:
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 def pull(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="PAIR|REF...", help="Pairs of models.toml, MODEL[:QUANT], hf:owner/repo[:QUANT]."),
+        typer.Argument(
+            metavar="PAIR|REF...",
+            help="Pairs of models.toml, MODEL[:QUANT], hf:owner/repo[:QUANT].",
+            autocompletion=pairs_and_references,
+        ),
     ],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be fetched, from where, and whether it fits.")

@@ -6,12 +6,18 @@ from typing import Annotated
 import typer
 
 from specgguf.cli import options, output
+from specgguf.cli.completion import references
 from specgguf.cli.opening import open_resolver, open_store
 from specgguf.errors import UsageError
 
 
 def quantize(
-    reference: Annotated[str, typer.Argument(metavar="REF", help="A GGUF file, MODEL[:QUANT], hf:owner/repo[:QUANT].")],
+    reference: Annotated[
+        str,
+        typer.Argument(
+            metavar="REF", help="A GGUF file, MODEL[:QUANT], hf:owner/repo[:QUANT].", autocompletion=references
+        ),
+    ],
     quant: Annotated[str, typer.Argument(metavar="TYPE", help="The quantization to make: Q4_0, Q8_0, ...")],
     offline: options.Offline = False,
 ) -> None:

@@ -15,6 +15,7 @@ def report(engine: "Engine", store: "Store", generation: "Generation", mode: str
         "text": generation.text,
         "tokens": generation.tokens,
         "prompt_tokens": generation.prompt_tokens,
+        "cached_tokens": generation.cached_tokens,
         "output_tokens": len(generation.tokens),
         "finish_reason": generation.finish_reason,
         "seed": generation.sampler.seed,

@@ -2,27 +2,36 @@
 
 import secrets
 import time
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from specgguf.cli import options, output
 from specgguf.cli.answer import AnswerWriter
+from specgguf.cli.lines import answer_lines
 from specgguf.cli.opening import Models, open_engine, open_store
 from specgguf.cli.report import report
 from specgguf.cli.sampling import check_texts, parse_biases, read_file, read_grammar
-from specgguf.cli.stdin import read_piped
-from specgguf.errors import INTERRUPTED, UsageError
+from specgguf.cli.stdin import PipedLines, read_piped
+from specgguf.errors import INTERRUPTED, TERMINATED, UsageError
 
 if TYPE_CHECKING:
-    from specgguf.engine import Generation
+    from collections.abc import Callable
+
+    from specgguf.core.sampling import Sampler
+    from specgguf.core.thought import Said
+    from specgguf.engine import Engine, Generation
+    from specgguf.llama.grammar import GrammarText
 
 
 def run(
     prompt: Annotated[
-        str | None,
+        str,
         typer.Argument(metavar="PROMPT", help="The prompt. Text piped in follows it after a blank line."),
-    ] = None,
+    ] = "",
     pair: options.Pair = None,
     target: options.Target = None,
     draft: options.Draft = None,
@@ -56,27 +65,28 @@ def run(
     cache_type_k: options.CacheTypeK = None,
     cache_type_v: options.CacheTypeV = None,
     offline: options.Offline = False,
+    lines: options.Lines = False,
+    skip: options.Skip = 0,
     json: options.Json = False,
+    jsonl: options.JsonLines = False,
     show_draft: options.ShowDraft = False,
     stats: options.Stats = None,
     verbose: options.Verbose = False,
 ) -> None:
-    """Answer one prompt, greedily unless --temp says otherwise."""
-    if raw and system is not None:
-        raise UsageError("--raw and --system exclude each other", "a system message needs the chat template")
-    if raw and chat_template is not None:
-        raise UsageError("--raw and --chat-template exclude each other", "give one of them")
+    """Answer one prompt, or one a line, greedily unless --temp says otherwise."""
+    _check_shape(raw, system, chat_template, json, jsonl, lines, skip)
     stops = check_texts("--stop", stop or [])
-    system_texts = check_texts("--system", [] if system is None else [system])
-    text = _prompt(prompt, raw)
+    check_texts("--system", [] if system is None else [system])
+    piped = PipedLines() if lines else None
+    text = prompt if lines else _joined(prompt, _piped(prompt, raw))
+    if not (piped or text.strip()):
+        raise UsageError("no prompt", 'give one as argument or on stdin: specgguf run "Why is the sky blue?"')
+    check_texts("PROMPT", [text] if text else [])
     begin = time.perf_counter()
 
-    from specgguf.core.thought import opens_thought, split
     from specgguf.engine import EngineSettings
     from specgguf.llama.library import log_to
 
-    if seed is None:
-        seed = 0 if temperature == 0.0 else secrets.randbelow(2**32)
     biases, constraint = parse_biases(logit_bias or []), read_grammar(grammar, json_schema)
     settings = EngineSettings(
         n_gpu_layers=gpu_layers,
@@ -93,9 +103,6 @@ def run(
     store = open_store(offline)
     models = Models(pair, target, draft, quant, draft_quant)
     with open_engine(store, models, speculate, draft_max, settings) as engine:
-        if not raw:
-            messages = [{"role": "system", "content": content} for content in system_texts]
-            text = engine.render_chat([*messages, {"role": "user", "content": text}], think=not no_think)
         sampler = engine.sampler(
             temperature=temperature,
             top_k=top_k,
@@ -106,58 +113,133 @@ def run(
             presence_penalty=presence_penalty,
             frequency_penalty=frequency_penalty,
             logit_bias=biases,
-            seed=seed,
         )
-        generation = engine.generate(engine.tokenize(text), sampler, max_tokens, stops, grammar=constraint)
+        prompter = _Prompter(engine, system, raw, not no_think, sampler, seed, max_tokens, stops, constraint)
+
+        def answer(line: str) -> dict[str, Any]:
+            generation, inside = prompter.ask(_joined(text, line))
+            for _ in generation:
+                pass
+            _tell(engine)
+            if stats:
+                output.stats(generation, *exactly)
+            return _without_thought(report(engine, store, generation, speculate, load_s), inside)
+
+        asked = None if piped else prompter.ask(text)
         load_s = time.perf_counter() - begin
-        for line in engine.notices:
-            output.note(line)
+        exactly = [f"exact: {engine.exact_choice}"] if engine.exact_choice else []
+        _tell(engine)
         if verbose:
             output.log("".join(f"{line}\n" for line in engine.describe()))
-        # What a grammar allows is no thought.
-        inside = opens_thought(text) if no_think and not constraint else None
-        _stream(generation, None if json else AnswerWriter(show_draft), inside)
-        if json:
-            found = report(engine, store, generation, speculate, load_s)
-            output.write_json(found if inside is None else {**found, "text": split(generation.text, inside).answer})
+        if piped:
+            answer_lines(piped, skip, answer, show_progress=not stats)
+        if not asked:
+            return
+        generation, inside = asked
+        code = _write(generation, inside, json, jsonl, show_draft)
+        if json or jsonl:
+            output.write_json(_without_thought(report(engine, store, generation, speculate, load_s), inside))
         if output.on_terminal() if stats is None else stats:
-            output.stats(generation, *([f"exact: {engine.exact_choice}"] if engine.exact_choice else []))
-    if generation.finish_reason == "interrupted":
-        raise typer.Exit(INTERRUPTED)
+            output.stats(generation, *exactly)
+    raise typer.Exit(code)
 
 
-def _prompt(argument: str | None, raw: bool) -> str:
-    """The argument, then what is piped in, with a blank line between."""
-    piped = read_piped(wait=not argument)
-    if not raw:
-        piped = piped.rstrip("\n")
-    text = "\n\n".join(part for part in (argument, piped) if part)
-    if not text.strip():
-        raise UsageError("no prompt", 'give one as argument or on stdin: specgguf run "Why is the sky blue?"')
-    check_texts("PROMPT", [text])
-    return text
+@dataclass(frozen=True, slots=True)
+class _Prompter:
+    """How every prompt is answered."""
+
+    engine: "Engine"
+    system: str | None
+    raw: bool
+    think: bool
+    sampler: "Sampler"
+    seed: int | None
+    max_tokens: int | None
+    stops: Sequence[str]
+    grammar: "GrammarText | None"
+
+    def ask(self, text: str) -> "tuple[Generation, bool | None]":
+        """What answers a text; and where thought is to be hidden, whether the answer begins inside one."""
+        from specgguf.core.thought import opens_thought
+
+        if not self.raw:
+            system = [] if self.system is None else [{"role": "system", "content": self.system}]
+            text = self.engine.render_chat([*system, {"role": "user", "content": text}], self.think)
+        drawn = 0 if self.sampler.temperature == 0.0 else secrets.randbelow(2**32)
+        sampler = replace(self.sampler, seed=drawn if self.seed is None else self.seed)
+        tokens = self.engine.tokenize(text)
+        generation = self.engine.generate(tokens, sampler, self.max_tokens, self.stops, grammar=self.grammar)
+        hide = not self.think and self.grammar is None  # what a grammar allows is no thought
+        return generation, opens_thought(text) if hide else None
 
 
-def _stream(generation: "Generation", writer: AnswerWriter | None, inside: bool | None) -> None:
-    """Write the answer as it comes; after Ctrl-C, what is there of it.
+def _check_shape(
+    raw: bool, system: str | None, chat_template: Path | None, json: bool, jsonl: bool, lines: bool, skip: int
+) -> None:
+    if raw and system is not None:
+        raise UsageError("--raw and --system exclude each other", "a system message needs the chat template")
+    if raw and chat_template is not None:
+        raise UsageError("--raw and --chat-template exclude each other", "give one of them")
+    if jsonl and (json or lines):
+        other = "--json" if json else "--lines"
+        raise UsageError(f"--jsonl and {other} exclude each other", "the last object of --jsonl is that of --json")
+    if skip and not lines:
+        raise UsageError("--skip is for --lines", "give both, or neither")
 
-    Thought is left out unless `inside` is None; it says whether the answer begins inside a thought.
+
+def _tell(engine: "Engine") -> None:
+    """What the user should know and has not been told yet."""
+    while engine.notices:
+        output.note(engine.notices.pop(0))
+
+
+def _joined(*parts: str) -> str:
+    """The parts that say something, with a blank line between."""
+    return "\n\n".join(part for part in parts if part)
+
+
+def _piped(prompt: str, raw: bool) -> str:
+    piped = read_piped(wait=not prompt)
+    return piped if raw else piped.rstrip("\n")
+
+
+def _write(generation: "Generation", inside: bool | None, json: bool, jsonl: bool, show_draft: bool) -> int:
+    """Write the answer as it comes, as far as it is written before its end; the exit code."""
+    if json:
+        return _stream(generation, inside, lambda *_: None)
+    if jsonl:
+        return _stream(generation, inside, lambda said, _: output.write_piece(said.answer))
+    writer = AnswerWriter(show_draft)
+    code = _stream(generation, inside, writer.write)
+    writer.end(newline=output.answers_on_terminal())
+    return code
+
+
+def _without_thought(found: dict[str, Any], inside: bool | None) -> dict[str, Any]:
+    """The object of --json, its text as `_stream` shows it."""
+    from specgguf.core.thought import split
+
+    return found if inside is None else {**found, "text": split(found["text"], inside).answer}
+
+
+def _stream(generation: "Generation", inside: bool | None, show: "Callable[[Said, str], object]") -> int:
+    """Show the answer as it comes, after Ctrl-C or SIGTERM what is there of it; the exit code.
+
+    Without its thought, unless `inside` is None; it says whether the answer begins inside one.
     """
     from specgguf.core.thought import Said, ThoughtStream
 
-    thoughts = None if inside is None else ThoughtStream(inside)
+    thoughts, code = None if inside is None else ThoughtStream(inside), 0
 
-    def show(text: str, source: str = "") -> None:
-        answer = thoughts.feed(text).answer if thoughts else text
-        if writer:
-            writer.write(Said("", answer), source)
+    def answer(text: str) -> Said:
+        return Said("", thoughts.feed(text).answer if thoughts else text)
 
     try:
-        for piece in generation.pieces():
-            show(*piece)
-    except KeyboardInterrupt:
-        show(generation.flush())
-    if writer:
-        if thoughts:
-            writer.write(Said("", thoughts.flush().answer))
-        writer.end(newline=output.answers_on_terminal())
+        for text, source in generation.pieces():
+            show(answer(text), source)
+    except (KeyboardInterrupt, SystemExit) as signal:
+        show(answer(generation.flush()), "")
+        code = TERMINATED if isinstance(signal, SystemExit) else INTERRUPTED
+    if thoughts:
+        show(Said("", thoughts.flush().answer), "")
+    return code

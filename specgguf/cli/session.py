@@ -109,9 +109,11 @@ class Session(Closing):
         try:
             for said, source in turn:
                 writer.write(said, source)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit) as signal:  # SIGTERM raises the latter
             for said, source in turn.rest():
                 writer.write(said, source)
+            if isinstance(signal, SystemExit):
+                raise
         finally:
             writer.end(newline=True)
 

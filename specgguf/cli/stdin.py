@@ -5,6 +5,7 @@ import os
 import select
 import stat
 import sys
+from collections.abc import Iterator
 
 from specgguf.cli import output
 from specgguf.errors import UsageError
@@ -23,15 +24,37 @@ def read_piped(wait: bool) -> str:
     if not wait and _silent():
         output.note(f"nothing arrived on stdin within {_PATIENCE_S:.0f} s; answering the prompt alone")
         return ""
-    data = sys.stdin.buffer.read()
+    return text_of(sys.stdin.buffer.read(), "stdin")
+
+
+class PipedLines:
+    """The lines of stdin as bytes, numbered from 1, each as soon as it is there."""
+
+    def __init__(self) -> None:
+        """Raises UsageError where nobody can have piped in any."""
+        if sys.stdin is None or sys.stdin.isatty():
+            raise UsageError("--lines: nothing is piped in", "specgguf run --lines < FILE")
+        status = os.fstat(sys.stdin.fileno())
+        self.size = status.st_size if stat.S_ISREG(status.st_mode) else None
+        """Bytes of all lines; None while nobody knows."""
+        self.bytes_read = 0
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        for number, line in enumerate(sys.stdin.buffer, 1):
+            self.bytes_read += len(line)
+            yield number, line
+
+
+def text_of(data: bytes, what: str) -> str:
+    """What was piped in, as text; raises UsageError if it is none."""
     try:
         text = data.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"stdin is not UTF-8 text (byte {error.start})", "convert it first, for example with iconv"
+            f"{what} is not UTF-8 text (byte {error.start})", "convert it first, for example with iconv"
         ) from None
     if "\0" in text:
-        raise UsageError("stdin is binary data", "pipe in text")
+        raise UsageError(f"{what} is binary data", "pipe in text")
     return text
 
 

@@ -98,9 +98,23 @@ def devices() -> str:
     return f"{'; '.join(names)} ({lib.llama_print_system_info().decode().strip(' |')})"
 
 
+def backends() -> list[str]:
+    """What this build can compute with: CPU, CUDA, Metal, ..."""
+    libggml.ggml_backend_reg_get.restype = ctypes.c_void_p
+    libggml.ggml_backend_reg_name.restype = ctypes.c_char_p
+    found = [ctypes.c_void_p(libggml.ggml_backend_reg_get(i)) for i in range(libggml.ggml_backend_reg_count())]
+    return [libggml.ggml_backend_reg_name(backend).decode() for backend in found]
+
+
 def version() -> str:
     """Version of llama.cpp."""
     return str(lib.llama_version().decode())
+
+
+def commit() -> str:
+    """The commit that llama.cpp was built from."""
+    libggml.ggml_commit.restype = ctypes.c_char_p
+    return str(libggml.ggml_commit().decode())
 
 
 @functools.cache

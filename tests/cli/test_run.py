@@ -33,7 +33,7 @@ def test_stdout_is_the_answer_and_nothing_else(pair):
 def test_the_json_object(pair):
     found = answer(*pair, "-n", 30, "-k", 3, "--speculate", "fixed", "--seed", 5, "the cat")
     assert list(found) == [
-        *("text", "tokens", "prompt_tokens", "output_tokens", "finish_reason", "seed", "exact"),
+        *("text", "tokens", "prompt_tokens", "cached_tokens", "output_tokens", "finish_reason", "seed", "exact"),
         *("target", "draft", "speculation", "timings"),
     ]
     assert found["output_tokens"] == len(found["tokens"]) == 30
@@ -116,32 +116,54 @@ def test_a_closed_stdout(pair):
     assert result.stderr.decode().startswith("error: cannot write the answer")
 
 
-@pytest.mark.parametrize("json_too", [False, True])
-def test_ctrl_c_keeps_what_is_there(toy_models, json_too):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("shape", [None, "--json", "--jsonl"])
+def test_ctrl_c_and_sigterm_keep_what_is_there(toy_models, shape, number, code):
     models = ["-m", toy_models["endless"], "--speculate", "off", "-c", 100_000]
-    with started("run", *models, *(["--json"] if json_too else [])) as process:
+    with started("run", *models, *([shape] if shape else [])) as process:
         process.stdin.write(b"the cat")
         process.stdin.close()
         process.stdin = None
-        if json_too:
+        if shape == "--json":
             time.sleep(2)
+            beginning = b""
         else:
-            beginning = process.stdout.read(5)
-        process.send_signal(signal.SIGINT)
+            beginning = process.stdout.read(5)  # is written while the rest is still to come
+        process.send_signal(number)
         out, err = process.communicate(timeout=20)
-    assert (process.returncode, err) == (130, b"")
-    if json_too:
-        assert json.loads(out)["finish_reason"] == "interrupted"
-    else:
-        (beginning + out).decode()
+    assert (process.returncode, err) == (code, b"")
+    out = (beginning + out).decode()
+    if shape:
+        *pieces, last = map(json.loads, out.splitlines())
+        assert last["finish_reason"] == "interrupted"
+        assert not pieces or "".join(piece["text"] for piece in pieces) == last["text"]
 
 
-def test_ctrl_c_before_anything_is_there(pair):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_before_anything_is_there(pair, number, code):
     with started("run", *pair) as process:
         time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, err = process.communicate(timeout=20)
-    assert (process.returncode, err) == (130, b"")
+    assert (process.returncode, err) == (code, b"")
+
+
+def test_a_stream_of_objects(pair):
+    fixed = [*pair, "-n", 30, "--speculate", "fixed", "the cat"]
+    result = specgguf("run", "--jsonl", *fixed)
+    assert (result.returncode, result.stderr) == (0, b"")
+    *pieces, last = map(json.loads, result.stdout.decode().splitlines())
+    assert len(pieces) > 5
+    assert all(list(piece) == ["text"] and piece["text"] for piece in pieces)
+    assert "".join(piece["text"] for piece in pieces) == last["text"]
+    assert {**last, "timings": None} == {**answer(*fixed), "timings": None}
+    assert b"exclude" in specgguf("run", "--json", "--jsonl", *fixed).stderr
+
+
+def test_a_reader_of_the_log_that_leaves(pair):
+    line = f"{EXECUTABLE} run -m {pair[1]} -d {pair[3]} -n 3 -v 'the cat' 2> >(head -c 1 >/dev/null)"
+    result = subprocess.run(["bash", "-c", line], capture_output=True, env=environment(), timeout=60, check=False)
+    assert (result.returncode, result.stdout.decode()) == (0, answer(*pair, "-n", 3, "the cat")["text"])
 
 
 def test_stop_strings_end_the_text_before_them(pair):
@@ -153,6 +175,21 @@ def test_stop_strings_end_the_text_before_them(pair):
     assert found["finish_reason"] == "stop_string"
     assert found["tokens"] == whole["tokens"][: found["output_tokens"]]
     assert specgguf("run", *pair, "-n", 60, "--stop", stop, "the cat").stdout.decode() == found["text"]
+
+
+def test_a_stop_that_is_split_over_tokens_inside_an_accepted_block(pair, tmp_path):
+    # The grammar leaves no choice, so all drafts are right; toy models spell byte by byte.
+    texts = {"intact": "alpha beta delta beta gam", "ended": "alpha beta delta beta gamma end"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(f'root ::= "{text}"\n')
+        found = answer(
+            *pair, "-k", 7, "--speculate", "fixed", "--grammar", tmp_path / name, "--stop", "beta gamma", "hi"
+        )
+        assert found["speculation"]["accepted"] > 10
+        if name == "ended":
+            assert (found["text"], found["finish_reason"]) == ("alpha beta delta ", "stop_string")
+        else:
+            assert (found["text"], found["finish_reason"]) == (text, "stop")
 
 
 def test_seeds(pair):

@@ -48,6 +48,38 @@ def test_the_text_ends_before_the_first_stop_and_nothing_else_is_lost(text, stop
         assert any(text[len(result) :].startswith(stop) for stop in stops)
 
 
+PIECES = [
+    b"a",
+    b"beta gamma",
+    "é".encode(),
+    "🙂".encode(),
+    "👩‍👩‍👧‍👦".encode(),
+    "e\u0301".encode(),
+    "汉字".encode(),
+    b"\xff",
+    b"\xc3",
+    b"\x80\r\n",
+]
+streams = st.lists(st.one_of(st.sampled_from(PIECES), st.binary(max_size=4)), max_size=12).map(b"".join)
+
+spans = st.tuples(st.integers(0, 60), st.integers(1, 6), st.sampled_from(["", "§"]))
+
+
+@settings(max_examples=5000, deadline=None)
+@given(streams, st.lists(spans, max_size=3), cuts)
+def test_fuzzed_token_streams(data, spans, places):
+    """Bytes of all kinds, cut anywhere; the stops are parts of the very text, or only begin like it."""
+    whole = data.decode("utf-8", "replace")
+    stops = [part + rest for start, length, rest in spans if (part := whole[start : start + length])]
+    shown, stopped = feed(cut(data, places), stops)
+    result = "".join(shown)
+    assert all(piece.encode().decode() == piece for piece in shown)  # nothing that is no character by itself
+    assert whole.startswith(result)
+    assert not any(stop in result for stop in stops)
+    assert stopped == any(stop in whole for stop in stops)
+    assert any(whole.startswith(stop, len(result)) for stop in stops) if stopped else result == whole
+
+
 def test_text_is_held_back_only_while_it_may_become_a_stop():
     stream = TextStream(["beta gamma"])
     assert stream.feed(b"alpha beta") == "alpha "

@@ -1,0 +1,38 @@
+"""`specgguf run --lines`: every line of stdin is a prompt of its own."""
+
+import itertools
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+from specgguf.cli import output
+from specgguf.cli.stdin import PipedLines, text_of
+from specgguf.errors import SpecggufError
+
+
+def answer_lines(lines: PipedLines, skip: int, answer: Callable[[str], dict[str, Any]], show_progress: bool) -> None:
+    """Write an object for each line but the first `skip`, before the next one is awaited: its answer, or what is wrong.
+
+    Blank lines have none. Raises SpecggufError at the end if anything was wrong. A line that is interrupted has none
+    either, so that whoever goes on after the last object misses nothing.
+    """
+    done, failed = skip, 0
+    try:
+        with closing(output.TerminalProgress()) as progress:
+            for number, data in itertools.islice(lines, skip, None):
+                if show_progress and not output.answers_on_terminal():
+                    progress.show("answering", lines.bytes_read - len(data), lines.size, f"line {number}")
+                try:
+                    text = text_of(data, f"line {number}").rstrip("\r\n")
+                    found = answer(text) if text.strip() else None
+                except SpecggufError as error:
+                    failed += 1
+                    found = {"error": error.message, "hint": error.hint}
+                if found:
+                    output.write_json({"line": number, **found})
+                done = number
+    except (KeyboardInterrupt, SystemExit):
+        output.note(f"ended after line {done}; --skip {done} goes on from there")
+        raise
+    if failed:
+        raise SpecggufError(f"lines without an answer: {failed}", 'their objects say why, under "error"')

@@ -1,0 +1,150 @@
+"""`specgguf run --lines`: every line of stdin is a prompt of its own."""
+
+import json
+import signal
+import subprocess
+import time
+
+import pexpect
+import pytest
+
+from tests.cli.program import EXECUTABLE, environment, failure, specgguf, started
+
+LINES = ["a cat", "a dog on the mat", "the mat, and a cat"]
+
+
+@pytest.fixture
+def pair(toy_models):
+    return ["-m", toy_models["target"], "-d", toy_models["draft"], "--speculate", "fixed", "-n", 12]
+
+
+def answers(*arguments, stdin, code=0):
+    result = specgguf("run", "--lines", *arguments, stdin=stdin)
+    assert result.returncode == code, result.stderr
+    return [json.loads(line) for line in result.stdout.decode().splitlines()]
+
+
+def alone(*arguments):
+    return json.loads(specgguf("run", "--json", *arguments).stdout)
+
+
+def test_every_line_is_answered_as_if_it_were_alone(pair):
+    stdin = f"\ufeff{LINES[0]}\n\n{LINES[1]}\r\n  \n{LINES[2]}".encode()
+    found = answers(*pair, "the cat", stdin=stdin)
+    assert [entry["line"] for entry in found] == [1, 3, 5]
+    for line, entry in zip(LINES, found, strict=True):
+        expected = alone(*pair, f"the cat\n\n{line}")
+        assert list(entry) == ["line", *expected]
+        assert [entry[name] for name in ("text", "tokens", "seed")] == [
+            expected[name] for name in ("text", "tokens", "seed")
+        ]
+    assert [entry["cached_tokens"] > 0 for entry in found] == [False, True, True]
+
+
+def test_without_a_prompt_and_raw(pair):
+    (found,) = answers(*pair, "--raw", stdin=b"the cat\n")
+    assert found["tokens"] == alone(*pair, "--raw", "the cat")["tokens"]
+
+
+def test_the_shared_beginning_stays_cached(pair):
+    shared = len("▁user:▁the▁cat\n\n".encode()) + 1
+    for entry in answers(*pair, "the cat", stdin=b"xy\nz\nyyy\n")[1:]:
+        assert entry["cached_tokens"] == shared
+
+
+def test_bad_lines_do_not_end_it(pair):
+    stdin = b"a cat\ncaf\xe9\n" + b"x" * 300 + b"\na\0b\na dog"
+    result = specgguf("run", "--lines", *pair, "-c", 128, stdin=stdin)
+    found = [json.loads(line) for line in result.stdout.decode().splitlines()]
+    assert [entry["line"] for entry in found] == [1, 2, 3, 4, 5]
+    assert [entry.get("error") for entry in found] == [
+        None,
+        "line 2 is not UTF-8 text (byte 3)",
+        "the prompt has 323 tokens, the context 128",
+        "line 4 is binary data",
+        None,
+    ]
+    assert all(list(entry) == ["line", "error", "hint"] for entry in found[1:4])
+    assert found[4]["tokens"] == alone(*pair, "-c", 128, "a dog")["tokens"]
+    assert result.returncode == 1
+    assert result.stderr.startswith(b"error: lines without an answer: 3\nhint: ")
+
+
+def test_a_line_longer_than_those_before_it(toy_models):
+    # Without --ctx the first line gets a context of 4096 tokens.
+    model = ["-m", toy_models["endless"], "-d", toy_models["endless"], "--speculate", "fixed", "-n", 8]
+    long = "x" * 5000
+    found = answers(*model, stdin=f"a cat\n{long}\na dog\n".encode())
+    assert [entry["tokens"] for entry in found] == [alone(*model, text)["tokens"] for text in ("a cat", long, "a dog")]
+
+
+def test_an_answer_is_written_before_the_next_line_is_awaited(pair):
+    with started("run", "--lines", *pair) as process:
+        for number, line in enumerate(LINES, 1):
+            process.stdin.write(f"{line}\n".encode())
+            assert json.loads(process.stdout.readline())["line"] == number
+        process.stdin.close()
+        assert process.wait(timeout=20) == 0
+        assert process.stderr.read() == b""
+        process.stdin = None
+
+
+def test_lines_that_are_done_can_be_skipped(pair):
+    stdin = "\n".join(LINES).encode()
+    whole, rest = answers(*pair, stdin=stdin), answers(*pair, "--skip", 2, stdin=stdin)
+    assert [(entry["line"], entry["tokens"]) for entry in rest] == [(3, whole[2]["tokens"])]
+    assert answers(*pair, "--skip", 9, stdin=stdin) == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("done", [0, 1])
+def test_an_interruption_says_where_to_go_on(toy_models, number, code, done):
+    length = ["-n", 3] if done else ["-c", 100_000]  # waiting for the second line, or in the midst of the first
+    with started("run", "--lines", "-m", toy_models["endless"], "--speculate", "off", *length) as process:
+        process.stdin.write(b"a cat\n")
+        time.sleep(2)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert len(out.splitlines()) == done
+    assert err.decode() == f"note: ended after line {done}; --skip {done} goes on from there\n"
+
+
+def test_seeds(pair):
+    warm = [*pair, "--temp", 1]
+    one, two = answers(*warm, stdin=b"a cat\na cat\n")
+    assert one["seed"] != two["seed"]
+    one, two = answers(*warm, "--seed", 5, stdin=b"a cat\na cat\n")
+    assert one["tokens"] == two["tokens"] == alone(*warm, "--seed", 5, "a cat")["tokens"]
+
+
+def test_a_reader_that_leaves(pair):
+    models = " ".join(map(str, pair))
+    line = f"yes cat | {EXECUTABLE} run --lines {models} | head -2 | wc -l; exit ${{PIPESTATUS[1]}}"
+    result = subprocess.run(["bash", "-c", line], capture_output=True, env=environment(), timeout=60, check=False)
+    assert (result.returncode, result.stdout.strip(), result.stderr) == (0, b"2", b"")
+
+
+def test_progress_is_for_a_terminal_that_does_not_show_the_answers(pair, tmp_path):
+    (tmp_path / "in").write_text("\n".join(LINES))
+    command = f"{EXECUTABLE} run --lines {' '.join(map(str, pair))} <{tmp_path / 'in'}"
+    shown = {}
+    for where in (f">{tmp_path / 'out'}", ""):
+        child = pexpect.spawn("bash", ["-c", f"{command} {where}"], env=environment(TERM="xterm"), timeout=60)
+        shown[where] = child.read().decode()
+        child.close()
+        assert child.exitstatus == 0
+    assert "line 3" in shown[f">{tmp_path / 'out'}"]
+    assert len((tmp_path / "out").read_text().splitlines()) == 3
+    assert [json.loads(line)["line"] for line in shown[""].splitlines()] == [1, 2, 3]
+
+
+def test_what_cannot_be_asked_for(pair):
+    assert "--skip" in failure(specgguf("run", *pair, "--skip", 1, "hi"), code=2)[0]
+    assert "--jsonl" in failure(specgguf("run", *pair, "--lines", "--jsonl", stdin=b"hi"), code=2)[0]
+    assert "trained with" in failure(specgguf("run", *pair, "--lines", "-c", 9999, stdin=b"hi"), code=2)[0]
+    child = pexpect.spawn(str(EXECUTABLE), ["run", "--lines"], env=environment(NO_COLOR="1"), timeout=20)
+    assert b"nothing is piped in" in child.read()
+    child.close()
+    assert child.exitstatus == 2
+    assert answers(*pair, stdin=b"") == []
