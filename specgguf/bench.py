@@ -3,20 +3,34 @@
 All arms answer a prompt one after the other, in an order that turns with every prompt, each from a cold start: nothing
 in the caches, nothing learned about drafts, no text seen. So what slows the machine down for a while slows all of them
 down, and only ratios within one run are reported as speed.
+
+Behind the arms of a prompt comes a trace of its plain answer: what the drafts would have got right at each position,
+and what batches and draft steps cost there. From the traces follows how fast drafting could have been at best.
 """
 
 import math
+import platform
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from statistics import median
 from typing import Any
 
 import numpy as np
 
+from specgguf.core.context import common_prefix
+from specgguf.core.costs import WidthCosts
+from specgguf.core.oracle import best_s, chains
 from specgguf.core.sampling import Sampler
+from specgguf.core.suffix import SuffixDrafter
 from specgguf.engine import Engine, Mode
+from specgguf.errors import UsageError
+from specgguf.llama import library
 from specgguf.prompts import Prompt
 
 _RESAMPLES = 2000
+_WARM_UP = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +59,39 @@ class Run:
     total_s: float
     rounds: int
     undrafted: int
-    drafted: int
-    accepted: int
+    drafted_at: list[int]
+    """Draft tokens sent to verification, by their position in the draft."""
+    accepted_at: list[int]
     output_tokens: int
 
     @property
     def token_s(self) -> float:
         """Seconds a token took."""
         return self.decode_s / max(1, self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What is known of a plain answer afterwards.
+
+    `drafted` and `copied`: how many of the tokens that follow each position the draft model, and text already seen,
+    would have got right there. `width_s`: seconds of a batch at the answer's end by width; `step_s`: of a draft step.
+    """
+
+    category: str
+    prompt: int
+    drafted: list[int]
+    copied: list[int]
+    width_s: dict[int, float]
+    step_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A prompt, answered by every arm."""
+
+    runs: list[Run]
+    trace: Trace
 
 
 def measure(
@@ -63,56 +102,128 @@ def measure(
     max_tokens: int,
     repeat: int,
     on_progress: Callable[[int, int], object],
-) -> Iterator[Run]:
-    """Answer every prompt with every arm, `repeat` times."""
+) -> Iterator[Measured]:
+    """Answer every prompt with every arm, `repeat` times; `on_progress` is told how many answers and traces are done.
+
+    Before that comes a short answer that nobody looks at: it brings both models into memory.
+    """
+    first = engine.tokenize_chat([{"role": "user", "content": prompts[0].prompt}])
+    list(engine.generate(first, sampler, _WARM_UP, num_draft=1))
     rounds = [(time, number) for time in range(repeat) for number in range(len(prompts))]
-    for done, (time, number) in enumerate(rounds):
+    done, total = 0, len(rounds) * (len(arms) + 1)
+    for time, number in rounds:
         prompt = prompts[number]
         tokens = engine.tokenize_chat([{"role": "user", "content": prompt.prompt}])
         turn = (number + time) % len(arms)
+        runs, plain = [], list[int]()
         for arm in [*arms[turn:], *arms[:turn]]:
-            engine.start_cold()
-            generation = engine.generate(tokens, sampler, max_tokens, num_draft=arm.num_draft, mode=arm.mode)
-            first = 0
-            for _ in generation:
-                first = first or len(generation.tokens)
-            stats, timings = generation.stats, generation.timings
-            yield Run(
-                arm.name,
-                prompt.category,
-                number,
-                len(generation.tokens) - first,
-                timings.decode_s,
-                timings.decode_s - timings.llama_s,
-                timings.first_token_s,
-                timings.first_token_s + timings.decode_s,
-                stats.rounds,
-                stats.undrafted,
-                stats.drafted.total(),
-                stats.accepted.total(),
-                len(generation.tokens),
-            )
-        on_progress(done + 1, len(rounds))
+            on_progress(done, total)
+            run, answer = _run(engine, tokens, arm, prompt.category, number, sampler, max_tokens)
+            runs.append(run)
+            plain = answer if arm is PLAIN else plain
+            done += 1
+        on_progress(done, total)
+        yield Measured(runs, _trace(engine, tokens, plain, prompt.category, number, sampler))
+        done += 1
 
 
-def summarize(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def _run(
+    engine: Engine, tokens: Sequence[int], arm: Arm, category: str, number: int, sampler: Sampler, max_tokens: int
+) -> tuple[Run, list[int]]:
+    """One answer, its tokens too."""
+    engine.start_cold()
+    generation = engine.generate(tokens, sampler, max_tokens, num_draft=arm.num_draft, mode=arm.mode)
+    first = 0
+    for _ in generation:
+        first = first or len(generation.tokens)
+    stats, timings = generation.stats, generation.timings
+    run = Run(
+        arm.name,
+        category,
+        number,
+        len(generation.tokens) - first,
+        timings.decode_s,
+        timings.decode_s - timings.llama_s,
+        timings.first_token_s,
+        timings.first_token_s + timings.decode_s,
+        stats.rounds,
+        stats.undrafted,
+        [stats.drafted_at[at] for at in range(len(stats.drafted_at))],
+        [stats.accepted_at[at] for at in range(len(stats.drafted_at))],
+        len(generation.tokens),
+    )
+    return run, generation.tokens
+
+
+def _trace(
+    engine: Engine, prompt: Sequence[int], answer: Sequence[int], category: str, number: int, sampler: Sampler
+) -> Trace:
+    model, suffix = engine.drafter(sampler), SuffixDrafter(engine.eog)
+    hits, copied, steps = [], [], []
+    for at in range(len(answer)):
+        tokens = [*prompt, *answer[:at]]
+        draft = model.draft(tokens, 1) if model else None
+        hits.append(draft is not None and draft.tokens == answer[at : at + 1])
+        if draft and draft.tokens:
+            steps.append(draft.seconds)
+        copied.append(common_prefix(suffix.propose(tokens, engine.max_width - 1).tokens, answer[at:]))
+    widths = engine.time_widths([*prompt, *answer])
+    return Trace(category, number, chains(hits), copied, widths, median(steps) if steps else None)
+
+
+def report(engine: Engine, measured: Sequence[Measured]) -> dict[str, Any]:
+    """Everything that was measured, with what and on which machine; raises UsageError if that is nothing."""
+    runs = [run for prompt in measured for run in prompt.runs]
+    traces = [prompt.trace for prompt in measured]
+    rows = summarize(runs, traces, _costs(engine, traces)) if measured else []
+    if not rows:
+        raise UsageError("no answer was long enough to be timed", "give a larger --max-tokens, or other prompts")
+    return {
+        "target": engine.target_header.path.name,
+        "draft": engine.draft_header.path.name if engine.draft_header else None,
+        "exact": engine.is_exact,
+        "machine": {
+            "device": library.devices(),
+            "system": platform.platform(),
+            "threads": engine.num_threads,
+            "llama.cpp": library.version(),
+            "specgguf": version("specgguf"),
+        },
+        "rows": rows,
+        "runs": [asdict(run) for run in runs],
+        "traces": [asdict(trace) for trace in traces],
+    }
+
+
+def _costs(engine: Engine, traces: Sequence[Trace]) -> WidthCosts:
+    """What batches and draft steps have cost in the whole run."""
+    steps = [trace.step_s for trace in traces if trace.step_s is not None]
+    times = {width: median(trace.width_s[width] for trace in traces) for width in traces[0].width_s}
+    return engine.costs(times, median(steps) if steps else None)
+
+
+def summarize(runs: Sequence[Run], traces: Sequence[Trace], known: WidthCosts) -> list[dict[str, Any]]:
     """A row for each arm and category, and for each arm over all."""
     arms = sorted({run.arm for run in runs}, key=lambda arm: (arm != PLAIN.name, arm))
     categories = list(dict.fromkeys(run.category for run in runs))
-    plain: dict[int, list[float]] = {run.prompt: [] for run in runs}
+    plain: dict[int, list[float]] = {}
     for run in runs:
-        if run.arm == PLAIN.name:
-            plain[run.prompt].append(run.token_s)
+        if run.arm == PLAIN.name and run.tokens:
+            plain.setdefault(run.prompt, []).append(run.token_s)
+    runs = [run for run in runs if run.tokens and run.prompt in plain]
+    best = {
+        trace.prompt: len(trace.drafted) * known.plain / best_s(trace.drafted, trace.copied, known) for trace in traces
+    }
     rows = []
     for category in (*categories, "all"):
         for arm in arms:
-            mine = [run for run in runs if run.arm == arm and category in (run.category, "all") and run.tokens]
+            mine = [run for run in runs if run.arm == arm and category in (run.category, "all")]
             if mine:
-                rows.append({"category": category, "arm": arm, **_row(mine, plain)})
+                rows.append({"category": category, "arm": arm, **_row(mine, plain, best)})
     return rows
 
 
-def _row(runs: Sequence[Run], plain: dict[int, list[float]]) -> dict[str, Any]:
+def _row(runs: Sequence[Run], plain: dict[int, list[float]], best: dict[int, float]) -> dict[str, Any]:
     by_prompt: dict[int, list[float]] = {}
     for run in runs:
         by_prompt.setdefault(run.prompt, []).append(run.token_s)
@@ -120,18 +231,32 @@ def _row(runs: Sequence[Run], plain: dict[int, list[float]]) -> dict[str, Any]:
     random = np.random.default_rng(0)
     means = random.choice(logs, (_RESAMPLES, len(logs))).mean(axis=1)
     totals = [run.total_s for run in runs]
+    speed = math.exp(sum(logs) / len(logs))
+    oracle = math.exp(sum(math.log(best[prompt]) for prompt in by_prompt) / len(logs))
+    drafted, accepted = (_sums([getattr(run, name) for run in runs]) for name in ("drafted_at", "accepted_at"))
     return {
         "prompts": len(by_prompt),
         "tokens_per_s": 1 / float(np.median([run.token_s for run in runs])),
-        "speed": math.exp(sum(logs) / len(logs)),
+        "speed": speed,
         "speed_low": math.exp(float(np.quantile(means, 0.025))),
         "speed_high": math.exp(float(np.quantile(means, 0.975))),
         "speed_worst": math.exp(min(logs)),
+        "oracle_speed": oracle,
+        "of_oracle": speed / oracle,
         "mean_acceptance_length": sum(run.output_tokens for run in runs) / max(1, sum(run.rounds for run in runs)),
-        "acceptance_rate": sum(run.accepted for run in runs) / max(1, sum(run.drafted for run in runs)),
+        "acceptance_rate": sum(accepted) / max(1, sum(drafted)),
+        "per_position": [right / sent for right, sent in zip(accepted, drafted, strict=True)],
         "undrafted": sum(run.undrafted for run in runs) / max(1, sum(run.rounds for run in runs)),
         "first_token_s": float(np.median([run.first_token_s for run in runs])),
         "last_token_s_p50": float(np.quantile(totals, 0.5)),
         "last_token_s_p95": float(np.quantile(totals, 0.95)),
         "outside": sum(run.outside_s for run in runs) / max(1e-9, sum(run.decode_s for run in runs)),
     }
+
+
+def _sums(counts: Sequence[Sequence[int]]) -> list[int]:
+    """Position by position."""
+    total = Counter[int]()
+    for row in counts:
+        total.update(dict(enumerate(row)))
+    return [total[at] for at in sorted(total)]

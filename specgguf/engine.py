@@ -25,7 +25,7 @@ from specgguf.core.stream import TextStream
 from specgguf.core.suffix import SuffixDrafter
 from specgguf.core.verify import Chooser
 from specgguf.errors import ContextError, ParityError, UsageError
-from specgguf.exact import Arithmetic, Prover, candidates
+from specgguf.exact import MAX_WIDTH, Arithmetic, Prover, candidates
 from specgguf.header import Header
 from specgguf.llama import library
 from specgguf.llama.context import ContextSettings, LlamaContext, check_cache_type
@@ -168,8 +168,8 @@ class Engine(Closing):
         self.target_header = Header.of_file(target, "target")
         self.draft_header = Header.of_file(draft, "draft") if draft else None
         self.parity = _check_parity(self.target_header, self.draft_header)
-        self._n_threads = settings.n_threads or library.num_physical_cores()
-        prover = Prover(self.target_header, layers, self._n_threads, profiles, on_progress)
+        self.num_threads = settings.n_threads or library.num_physical_cores()
+        prover = Prover(self.target_header, layers, self.num_threads, profiles, on_progress)
         self.exact_choice = prover.choose(self._arithmetics) if settings.exact else None
         """The widths and settings of exact mode."""
         self._arithmetic = self.exact_choice.arithmetic if self.exact_choice else self._arithmetics[0]
@@ -305,11 +305,38 @@ class Engine(Closing):
         self.prefill_s = time.perf_counter() - begin
         yield from speculate(target, controller, sampler, prompt, self.eog, max_tokens)
 
+    def drafter(self, sampler: Sampler) -> ModelDrafter | None:
+        """What drafts with the draft model; None if there is none. `generate` must have been called before."""
+        if self.parity and len(self._contexts) > 1:
+            return ModelDrafter(self._contexts[1], sampler, self.parity.num_shared, self.eog)
+        return None
+
+    def time_widths(self, tokens: Sequence[int]) -> dict[int, float]:
+        """Seconds of a batch of the target by width: the last of `tokens`, decoded once more behind the others.
+
+        All widths up to the usual cap, of wider ones a few. `generate` must have been called before.
+        """
+        target, most = self._contexts[0], self.max_width
+        tokens = list(tokens) * -(-(most + 1) // len(tokens))
+        depth = min(len(tokens), target.n_ctx) - most
+        target.sync(tokens[:depth])
+        seconds = {}
+        for width in self._widths or range(1, most + 1):
+            if width > MAX_WIDTH and width.bit_count() > 1 and width < most:
+                continue
+            begin_s = target.decode_s
+            target.decode(tokens[depth : depth + width], rows=width)
+            seconds[width] = target.decode_s - begin_s
+            target.truncate(depth)
+        return seconds
+
+    def costs(self, times: Mapping[int, float], draft_step: float | None) -> WidthCosts:
+        """What batches cost with these settings if they take so long by width, and a step of the draft so long."""
+        return WidthCosts(self.max_width - 1, times, draft_step, allowed=self._widths or None)
+
     def _controller(self, sampler: Sampler, mode: Mode, num_draft: int | None) -> Controller:
         num_draft = self.settings.num_draft if num_draft is None else num_draft
-        model = None
-        if self.parity and len(self._contexts) > 1 and mode != "ngram":
-            model = ModelDrafter(self._contexts[1], sampler, self.parity.num_shared, self.eog)
+        model = None if mode == "ngram" else self.drafter(sampler)
         if mode in ("auto", "model", "ngram"):
             return Auto(self._policy, self._costs, model, self._suffix if mode != "model" else None)
         return Fixed(model, num_draft, self._widths) if model and num_draft and mode == "fixed" else Plain(self._widths)
@@ -376,7 +403,7 @@ class Engine(Closing):
     def _open_context(self, model: Model, n_ctx: int, max_rows: int, arithmetic: Arithmetic) -> LlamaContext:
         settings = ContextSettings(
             n_ctx=n_ctx,
-            n_threads=self._n_threads,
+            n_threads=self.num_threads,
             cache_type_k=arithmetic.cache_type_k,
             cache_type_v=arithmetic.cache_type_v,
             max_rows=max_rows,

@@ -2,6 +2,9 @@
 
 import re
 from contextlib import closing
+from datetime import date
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,24 +12,32 @@ import typer
 from specgguf.cli import options, output
 from specgguf.cli.opening import Models, open_engine, open_store
 from specgguf.cli.options import Speculate
-from specgguf.errors import UsageError
+from specgguf.errors import INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from specgguf.bench import Arm
 
+_POSITIONS = 16
+"""Columns of the table of acceptance by position."""
+
 Arms = Annotated[
     list[str] | None,
     typer.Option("--arm", metavar="ARM", help='Beside plain and auto: model, ngram, "fixed -k 4"; repeatable.'),
 ]
 Repeat = Annotated[int, typer.Option("--repeat", min=1, metavar="N", help="Answer every prompt so many times.")]
+Report = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FILE", help="Write a page (.html) or a chart (.svg) too; an old one goes."),
+]
 
 
 def bench(
     arm: Arms = None,
     prompts: options.Prompts = None,
     repeat: Repeat = 1,
+    report: Report = None,
     pair: options.Pair = None,
     target: options.Target = None,
     draft: options.Draft = None,
@@ -47,13 +58,16 @@ def bench(
 ) -> None:
     """Measure how much faster than plain decoding a pair is on this machine, by kind of text.
 
-    Run nothing else meanwhile. `speed` is relative to plain decoding of the same prompts, with a 95% interval.
+    Run nothing else meanwhile. `speed` is relative to plain decoding of the same prompts, with a 95% interval; `of
+    oracle` is the share of the speed that drafting could have had at best. Ctrl-C ends it with what there is.
     """
-    from specgguf.bench import PLAIN, Arm, measure, summarize
+    if report:
+        _check_report(report)
+    from specgguf import bench as benchmark
     from specgguf.engine import EngineSettings
     from specgguf.prompts import BENCH, built_in, read_prompts
 
-    arms = [PLAIN, Arm("auto", "auto"), *map(_parse, arm or [])]
+    arms = [benchmark.PLAIN, benchmark.Arm("auto", "auto"), *map(_parse, dict.fromkeys(arm or []))]
     # A batch must have room for the longest fixed draft.
     draft_max = max([draft_max or options.DRAFT_MAX, *(way.num_draft for way in arms if way.num_draft)])
     chosen = read_prompts(prompts) if prompts else built_in(BENCH)
@@ -67,57 +81,98 @@ def bench(
     )
     store = open_store(offline)
     models = Models(pair, target, draft, quant, draft_quant)
+    measured, interrupted = [], False
     with open_engine(store, models, Speculate.AUTO, draft_max, settings) as engine, closing(store.progress):
+        for line in engine.notices:
+            output.note(line)
+        idle = [way.name for way in arms if way.mode in ("model", "fixed") and not engine.speculative]
+        if idle:
+            raise UsageError(f"--arm {idle[0]}: there is no draft model", "give one with --draft")
         sampler = engine.sampler(temperature=temperature, seed=seed)
-        runs = list(
-            measure(
-                engine,
-                chosen,
-                arms,
-                sampler,
-                max_tokens,
-                repeat,
-                lambda done, total: store.progress.show("measuring", done, total),
-            )
-        )
+        show = partial(store.progress.show, "measuring")
+        try:
+            for prompt in benchmark.measure(engine, chosen, arms, sampler, max_tokens, repeat, show):
+                measured.append(prompt)  # noqa: PERF402 (kept when Ctrl-C comes)
+        except KeyboardInterrupt:
+            if not measured:
+                raise
+            interrupted = True
         store.progress.close()  # before anything is printed
-        report: dict[str, Any] = {
-            "target": engine.target_header.path.name,
-            "draft": engine.draft_header.path.name if engine.draft_header else None,
-            "machine": engine.describe()[0],
-            "threads": threads,
-            "exact": engine.is_exact,
+        result = {
+            "date": date.today().isoformat(),
             "max_tokens": max_tokens,
             "temperature": temperature,
-            "rows": summarize(runs),
+            "interrupted": interrupted,
+            **benchmark.report(engine, measured),
         }
     if json:
-        output.write_json(report)
+        output.write_json(result)
     else:
-        output.write(_table(report["rows"]))
+        _show(result["rows"])
+    if report:
+        _write_report(report, result)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _parse(text: str) -> "Arm":
     from specgguf.bench import Arm
 
     fixed = re.fullmatch(r"fixed -k ([1-9][0-9]{0,2})", text)
-    if fixed:
+    if fixed and int(fixed[1]) <= options.MAX_DRAFT:
         return Arm(text, "fixed", int(fixed[1]))
     if text in ("model", "ngram"):
         return Arm(text, "model" if text == "model" else "ngram")
     raise UsageError(f"--arm {text}: no way to decode", 'give model, ngram or "fixed -k 4"')
 
 
-def _table(rows: "Sequence[dict[str, Any]]") -> str:
-    lines = [
-        f"{'category':12s} {'arm':12s} {'tokens/s':>8s} {'speed':>6s} {'interval':>12s} {'worst':>6s} "
-        f"{'length':>6s} {'accepted':>8s} {'undrafted':>9s} {'outside':>7s}"
+def _check_report(path: Path) -> None:
+    """Before anything is measured."""
+    if path.suffix not in (".html", ".svg"):
+        raise UsageError(f"--report {path}: neither .html nor .svg", "give it one of these endings")
+    if not path.absolute().parent.is_dir() or path.is_dir():
+        raise UsageError(f"{path} cannot be written: there is no such folder", "choose another place")
+
+
+def _write_report(path: Path, result: dict[str, Any]) -> None:
+    from specgguf.charts import page, speeds
+    from specgguf.files import write_whole
+
+    try:
+        write_whole(path, page(result) if path.suffix == ".html" else speeds(result["rows"]))
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", "choose another place") from None
+    output.note(f"wrote {path}")
+
+
+_COLUMNS = {
+    "category": "{category}",
+    "arm": "{arm}",
+    "tokens/s": "{tokens_per_s:.1f}",
+    "speed": "{speed:.2f}",
+    "interval": "{speed_low:.2f} - {speed_high:.2f}",
+    "worst": "{speed_worst:.2f}",
+    "of oracle": "{of_oracle:.0%}",
+    "length": "{mean_acceptance_length:.2f}",
+    "accepted": "{acceptance_rate:.0%}",
+    "undrafted": "{undrafted:.0%}",
+    "first s": "{first_token_s:.2f}",
+    "p50 s": "{last_token_s_p50:.1f}",
+    "p95 s": "{last_token_s_p95:.1f}",
+    "outside": "{outside:.2%}",
+}
+
+
+def _show(rows: "Sequence[dict[str, Any]]") -> None:
+    lines = [[form.format(**row) for form in _COLUMNS.values()] for row in rows]
+    output.table([list(_COLUMNS), *lines], left=2, bars=[row["speed"] for row in rows])
+    positions = [
+        [row["arm"], *(f"{share:.0%}" for share in row["per_position"][:_POSITIONS])]
+        for row in rows
+        if row["category"] == "all" and row["per_position"]
     ]
-    for row in rows:
-        interval = f"{row['speed_low']:.2f} - {row['speed_high']:.2f}"
-        lines.append(
-            f"{row['category']:12s} {row['arm']:12s} {row['tokens_per_s']:8.1f} {row['speed']:6.2f} {interval:>12s} "
-            f"{row['speed_worst']:6.2f} {row['mean_acceptance_length']:6.2f} {row['acceptance_rate']:8.0%} "
-            f"{row['undrafted']:9.0%} {row['outside']:7.2%}"
-        )
-    return "\n".join(lines) + "\n"
+    if positions:
+        width = max(map(len, positions))
+        head = ["accepted at", *map(str, range(1, width))]
+        output.write("\n")
+        output.table([head, *(line + [""] * (width - len(line)) for line in positions)], left=1)
