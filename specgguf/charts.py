@@ -11,7 +11,7 @@ Row = Mapping[str, Any]
 
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 """Told apart by the colour-blind too (Okabe and Ito, 2008)."""
-_LEFT, _WIDTH, _BAR, _GAP, _HEAD = 96, 560, 16, 12, 44
+_LETTER, _WIDTH, _BAR, _GAP, _HEAD = 7, 560, 16, 12, 44
 _PLAIN = "plain"
 
 _environment = Environment(
@@ -29,6 +29,7 @@ def speeds(rows: Sequence[Row]) -> str:
     arms = list(dict.fromkeys(row["arm"] for row in drafting))
     most = max([1.0, *(row["speed_high"] for row in drafting)])
     unit = _WIDTH / most
+    left = 24 + _LETTER * max((len(row["category"]) for row in drafting), default=0)
     categories, bars, y = [], [], _HEAD
     for category, group in groupby(drafting, key=lambda row: row["category"]):
         begin = y
@@ -43,8 +44,8 @@ def speeds(rows: Sequence[Row]) -> str:
         categories=categories,
         ticks=_ticks(most),
         unit=unit,
-        left=_LEFT,
-        width=_LEFT + _WIDTH + 64,
+        left=left,
+        width=left + _WIDTH + 64,
         height=y + 24,
         top=_HEAD,
         thickness=_BAR - 3,
