@@ -11,7 +11,7 @@ and what batches and draft steps cost there. From the traces follows how fast dr
 import math
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from statistics import median
@@ -24,10 +24,23 @@ from specgguf.core.costs import WidthCosts
 from specgguf.core.oracle import best_s, chains
 from specgguf.core.sampling import Sampler
 from specgguf.core.suffix import SuffixDrafter
+from specgguf.endpoint import Endpoint
 from specgguf.engine import Engine, Mode
 from specgguf.errors import UsageError
 from specgguf.llama import library
 from specgguf.prompts import Prompt
+
+METHOD = """All arms answer a prompt one after the other, in an order that turns with every prompt, each from a cold
+start. Speed is the geometric mean over prompts of the paired ratios of seconds per token, from the second round on,
+with a 95% interval bootstrapped over prompts. Of oracle: the share of the speed that drafting could have had at best,
+found by replaying the plain answers with the fate of every possible draft known beforehand and the costs measured in
+the same run. Length: the tokens a round yields on average, the target's own included. Undrafted: the share of rounds
+without a draft. Outside: the share of time spent outside llama.cpp."""
+
+METHOD_OF_ENDPOINTS = """Each prompt is one request for a streamed chat completion, to one server after the other, in
+an order that turns with every prompt. Speed is the geometric mean over prompts of the paired ratios of seconds per
+token, from the second piece on, with a 95% interval bootstrapped over prompts. Counted: whether the server has told the
+number of tokens (usage) or the pieces it sent were counted, of which one may hold several tokens."""
 
 _RESAMPLES = 2000
 _WARM_UP = 8
@@ -46,23 +59,33 @@ PLAIN = Arm("plain", "off")
 
 
 @dataclass(frozen=True, slots=True)
+class Rounds:
+    """How an answer of ours was decoded. `outside_s`: seconds spent outside llama.cpp."""
+
+    rounds: int
+    undrafted: int
+    drafted_at: list[int]
+    """Draft tokens sent to verification, by their position in the draft."""
+    accepted_at: list[int]
+    outside_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
-    """One answer of one arm. Times in seconds; `decode_s` and `tokens` count from the second round on."""
+    """One answer of one arm. Times in seconds; `decode_s` and `tokens` count from the second round or piece on."""
 
     arm: str
     category: str
     prompt: int
     tokens: int
     decode_s: float
-    outside_s: float
     first_token_s: float
     total_s: float
-    rounds: int
-    undrafted: int
-    drafted_at: list[int]
-    """Draft tokens sent to verification, by their position in the draft."""
-    accepted_at: list[int]
     output_tokens: int
+    rounds: Rounds | None = None
+    """None for a server's."""
+    counted_by: str = "tokens"
+    """For a server's: usage, if it has told how many tokens there were, else pieces."""
 
     @property
     def token_s(self) -> float:
@@ -143,14 +166,16 @@ def _run(
         number,
         len(generation.tokens) - first,
         timings.decode_s,
-        timings.decode_s - timings.llama_s,
         timings.first_token_s,
         timings.first_token_s + timings.decode_s,
-        stats.rounds,
-        stats.undrafted,
-        [stats.drafted_at[at] for at in range(len(stats.drafted_at))],
-        [stats.accepted_at[at] for at in range(len(stats.drafted_at))],
         len(generation.tokens),
+        Rounds(
+            stats.rounds,
+            stats.undrafted,
+            [stats.drafted_at[at] for at in range(len(stats.drafted_at))],
+            [stats.accepted_at[at] for at in range(len(stats.drafted_at))],
+            timings.decode_s - timings.llama_s,
+        ),
     )
     return run, generation.tokens
 
@@ -171,13 +196,61 @@ def _trace(
     return Trace(category, number, chains(hits), copied, widths, median(steps) if steps else None)
 
 
+def measure_endpoints(
+    endpoints: Mapping[str, Endpoint],
+    prompts: Sequence[Prompt],
+    max_tokens: int,
+    temperature: float,
+    seed: int,
+    repeat: int,
+    on_progress: Callable[[int, int], object],
+) -> Iterator[list[Run]]:
+    """Have every prompt answered by every server, `repeat` times. Before that each gives a short answer to wake up."""
+    for endpoint in endpoints.values():
+        endpoint.ask(prompts[0].prompt, _WARM_UP, temperature, seed)
+    rounds = [(time, number) for time in range(repeat) for number in range(len(prompts))]
+    done, arms = 0, list(endpoints)
+    for time, number in rounds:
+        prompt, turn, runs = prompts[number], (number + time) % len(arms), []
+        for arm in [*arms[turn:], *arms[:turn]]:
+            on_progress(done, len(rounds) * len(arms))
+            answer = endpoints[arm].ask(prompt.prompt, max_tokens, temperature, seed)
+            runs.append(
+                Run(
+                    arm,
+                    prompt.category,
+                    number,
+                    max(0, answer.num_tokens - 1),
+                    answer.last_s - answer.first_s,
+                    answer.first_s,
+                    answer.last_s,
+                    answer.num_tokens,
+                    counted_by=answer.counted_by,
+                )
+            )
+            done += 1
+        yield runs
+
+
+def report_endpoints(endpoints: Mapping[str, Endpoint], base: str, runs: Sequence[Run]) -> dict[str, Any]:
+    """Everything that was measured of servers, relative to the one named `base`; raises UsageError as `report`."""
+    rows = summarize(runs, base, {})
+    if len(endpoints) == 1:  # nothing to compare with
+        rows = [{name: value for name, value in row.items() if not name.startswith("speed")} for row in rows]
+    return {
+        **{arm: {"url": endpoint.url, "model": endpoint.model} for arm, endpoint in endpoints.items()},
+        "machine": {"system": platform.platform(), "specgguf": version("specgguf")},
+        "method": " ".join(METHOD_OF_ENDPOINTS.split()),
+        "rows": rows,
+        "runs": [asdict(run) for run in runs],
+    }
+
+
 def report(engine: Engine, measured: Sequence[Measured]) -> dict[str, Any]:
-    """Everything that was measured, with what and on which machine; raises UsageError if that is nothing."""
+    """Everything that was measured, with what and on which machine; raises UsageError if nothing could be timed."""
     runs = [run for prompt in measured for run in prompt.runs]
     traces = [prompt.trace for prompt in measured]
-    rows = summarize(runs, traces, _costs(engine, traces)) if measured else []
-    if not rows:
-        raise UsageError("no answer was long enough to be timed", "give a larger --max-tokens, or other prompts")
+    rows = summarize(runs, PLAIN.name, _oracle(traces, _costs(engine, traces)) if traces else {})
     return {
         "target": engine.target_header.path.name,
         "draft": engine.draft_header.path.name if engine.draft_header else None,
@@ -189,6 +262,7 @@ def report(engine: Engine, measured: Sequence[Measured]) -> dict[str, Any]:
             "llama.cpp": library.version(),
             "specgguf": version("specgguf"),
         },
+        "method": " ".join(METHOD.split()),
         "rows": rows,
         "runs": [asdict(run) for run in runs],
         "traces": [asdict(trace) for trace in traces],
@@ -202,55 +276,73 @@ def _costs(engine: Engine, traces: Sequence[Trace]) -> WidthCosts:
     return engine.costs(times, median(steps) if steps else None)
 
 
-def summarize(runs: Sequence[Run], traces: Sequence[Trace], known: WidthCosts) -> list[dict[str, Any]]:
-    """A row for each arm and category, and for each arm over all."""
-    arms = sorted({run.arm for run in runs}, key=lambda arm: (arm != PLAIN.name, arm))
-    categories = list(dict.fromkeys(run.category for run in runs))
-    plain: dict[int, list[float]] = {}
-    for run in runs:
-        if run.arm == PLAIN.name and run.tokens:
-            plain.setdefault(run.prompt, []).append(run.token_s)
-    runs = [run for run in runs if run.tokens and run.prompt in plain]
-    best = {
+def _oracle(traces: Sequence[Trace], known: WidthCosts) -> dict[int, float]:
+    """By prompt, the speed relative to plain decoding of whoever knew every draft's fate beforehand."""
+    return {
         trace.prompt: len(trace.drafted) * known.plain / best_s(trace.drafted, trace.copied, known) for trace in traces
     }
+
+
+def summarize(runs: Sequence[Run], base: str, oracle: Mapping[int, float]) -> list[dict[str, Any]]:
+    """A row for each arm and category, and for each arm over all; speed is relative to the arm `base`.
+
+    `oracle`: the best speed there can be, by prompt. Raises UsageError if no answer could be timed.
+    """
+    usual: dict[int, list[float]] = {}
+    for run in runs:
+        if run.arm == base and run.tokens:
+            usual.setdefault(run.prompt, []).append(run.token_s)
+    timed = [run for run in runs if run.tokens and run.prompt in usual]
+    if not timed:
+        raise UsageError("no answer was long enough to be timed", "give a larger --max-tokens, or other prompts")
+    arms = sorted({run.arm for run in timed}, key=lambda arm: (arm != base, arm))
     rows = []
-    for category in (*categories, "all"):
+    for category in (*dict.fromkeys(run.category for run in timed), "all"):
         for arm in arms:
-            mine = [run for run in runs if run.arm == arm and category in (run.category, "all")]
+            mine = [run for run in timed if run.arm == arm and category in (run.category, "all")]
             if mine:
-                rows.append({"category": category, "arm": arm, **_row(mine, plain, best)})
+                rows.append({"category": category, "arm": arm, **_row(mine, usual, oracle)})
     return rows
 
 
-def _row(runs: Sequence[Run], plain: dict[int, list[float]], best: dict[int, float]) -> dict[str, Any]:
+def _row(runs: Sequence[Run], usual: Mapping[int, Sequence[float]], oracle: Mapping[int, float]) -> dict[str, Any]:
     by_prompt: dict[int, list[float]] = {}
     for run in runs:
         by_prompt.setdefault(run.prompt, []).append(run.token_s)
-    logs = [math.log(np.median(plain[prompt]) / np.median(times)) for prompt, times in by_prompt.items()]
-    random = np.random.default_rng(0)
-    means = random.choice(logs, (_RESAMPLES, len(logs))).mean(axis=1)
+    logs = [math.log(np.median(usual[prompt]) / np.median(times)) for prompt, times in by_prompt.items()]
+    means = np.random.default_rng(0).choice(logs, (_RESAMPLES, len(logs))).mean(axis=1)
     totals = [run.total_s for run in runs]
-    speed = math.exp(sum(logs) / len(logs))
-    oracle = math.exp(sum(math.log(best[prompt]) for prompt in by_prompt) / len(logs))
-    drafted, accepted = (_sums([getattr(run, name) for run in runs]) for name in ("drafted_at", "accepted_at"))
-    return {
+    row: dict[str, Any] = {
         "prompts": len(by_prompt),
         "tokens_per_s": 1 / float(np.median([run.token_s for run in runs])),
-        "speed": speed,
+        "speed": math.exp(sum(logs) / len(logs)),
         "speed_low": math.exp(float(np.quantile(means, 0.025))),
         "speed_high": math.exp(float(np.quantile(means, 0.975))),
         "speed_worst": math.exp(min(logs)),
-        "oracle_speed": oracle,
-        "of_oracle": speed / oracle,
-        "mean_acceptance_length": sum(run.output_tokens for run in runs) / max(1, sum(run.rounds for run in runs)),
-        "acceptance_rate": sum(accepted) / max(1, sum(drafted)),
-        "per_position": [right / sent for right, sent in zip(accepted, drafted, strict=True)],
-        "undrafted": sum(run.undrafted for run in runs) / max(1, sum(run.rounds for run in runs)),
         "first_token_s": float(np.median([run.first_token_s for run in runs])),
         "last_token_s_p50": float(np.quantile(totals, 0.5)),
         "last_token_s_p95": float(np.quantile(totals, 0.95)),
-        "outside": sum(run.outside_s for run in runs) / max(1e-9, sum(run.decode_s for run in runs)),
+    }
+    if oracle:
+        row["oracle_speed"] = math.exp(sum(math.log(oracle[prompt]) for prompt in by_prompt) / len(logs))
+        row["of_oracle"] = row["speed"] / row["oracle_speed"]
+    decoded = [run.rounds for run in runs if run.rounds]
+    if decoded:
+        row |= _drafting(decoded, sum(run.output_tokens for run in runs))
+        row["outside"] = sum(rounds.outside_s for rounds in decoded) / max(1e-9, sum(run.decode_s for run in runs))
+    else:
+        row["counted_by"] = ", ".join(sorted({run.counted_by for run in runs}))
+    return row
+
+
+def _drafting(decoded: Sequence[Rounds], num_tokens: int) -> dict[str, Any]:
+    drafted, accepted = _sums([one.drafted_at for one in decoded]), _sums([one.accepted_at for one in decoded])
+    num_rounds = max(1, sum(one.rounds for one in decoded))
+    return {
+        "mean_acceptance_length": num_tokens / num_rounds,
+        "acceptance_rate": sum(accepted) / max(1, sum(drafted)),
+        "per_position": [right / sent for right, sent in zip(accepted, drafted, strict=True)],
+        "undrafted": sum(one.undrafted for one in decoded) / num_rounds,
     }
 
 

@@ -1,11 +1,13 @@
 """`specgguf bench`: plain against speculative decoding, interleaved."""
 
 import re
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -15,9 +17,9 @@ from specgguf.cli.options import Speculate
 from specgguf.errors import INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from specgguf.bench import Arm
+    from specgguf.engine import EngineSettings
+    from specgguf.prompts import Prompt
 
 _POSITIONS = 16
 """Columns of the table of acceptance by position."""
@@ -32,8 +34,52 @@ Report = Annotated[
     typer.Option("--report", metavar="FILE", help="Write a page (.html) or a chart (.svg) too; an old one goes."),
 ]
 
+EndpointUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--endpoint",
+        metavar="URL",
+        help="Measure an OpenAI-compatible server instead, with the key in OPENAI_API_KEY if it wants one.",
+    ),
+]
+BaselineUrl = Annotated[
+    str | None, typer.Option("--endpoint-baseline", metavar="URL", help="A server to compare it with, in turns.")
+]
+EndpointModel = Annotated[
+    str | None, typer.Option("--model", metavar="NAME", help="The servers' model; default: the first they list.")
+]
+_OF_SERVERS = (
+    *("endpoint", "endpoint_baseline", "model", "prompts", "repeat", "report"),
+    *("max_tokens", "temperature", "seed", "json"),
+)
+"""The parameters that mean something for a server."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is to be answered, and how often."""
+
+    prompts: Sequence["Prompt"]
+    max_tokens: int
+    temperature: float
+    seed: int
+    repeat: int
+
+    def described(self) -> dict[str, Any]:
+        """For the report."""
+        return {
+            "date": date.today().isoformat(),
+            "max_tokens": self.max_tokens,
+            "temperature": self.temperature,
+            "seed": self.seed,
+            "repeat": self.repeat,
+        }
+
 
 def bench(
+    context: typer.Context,
     arm: Arms = None,
     prompts: options.Prompts = None,
     repeat: Repeat = 1,
@@ -54,6 +100,9 @@ def bench(
     cache_type_k: options.CacheTypeK = None,
     cache_type_v: options.CacheTypeV = None,
     offline: options.Offline = False,
+    endpoint: EndpointUrl = None,
+    endpoint_baseline: BaselineUrl = None,
+    model: EndpointModel = None,
     json: options.Json = False,
 ) -> None:
     """Measure how much faster than plain decoding a pair is on this machine, by kind of text.
@@ -63,56 +112,111 @@ def bench(
     """
     if report:
         _check_report(report)
-    from specgguf import bench as benchmark
     from specgguf.engine import EngineSettings
     from specgguf.prompts import BENCH, built_in, read_prompts
 
-    arms = [benchmark.PLAIN, benchmark.Arm("auto", "auto"), *map(_parse, dict.fromkeys(arm or []))]
-    # A batch must have room for the longest fixed draft.
-    draft_max = max([draft_max or options.DRAFT_MAX, *(way.num_draft for way in arms if way.num_draft)])
-    chosen = read_prompts(prompts) if prompts else built_in(BENCH)
-    settings = EngineSettings(
-        n_gpu_layers=gpu_layers,
-        draft_n_gpu_layers=draft_gpu_layers,
-        n_threads=threads,
-        cache_type_k=cache_type_k,
-        cache_type_v=cache_type_v,
-        exact=exact,
-    )
-    store = open_store(offline)
-    models = Models(pair, target, draft, quant, draft_quant)
-    measured, interrupted = [], False
-    with open_engine(store, models, Speculate.AUTO, draft_max, settings) as engine, closing(store.progress):
-        for line in engine.notices:
-            output.note(line)
-        idle = [way.name for way in arms if way.mode in ("model", "fixed") and not engine.speculative]
-        if idle:
-            raise UsageError(f"--arm {idle[0]}: there is no draft model", "give one with --draft")
-        sampler = engine.sampler(temperature=temperature, seed=seed)
-        show = partial(store.progress.show, "measuring")
-        try:
-            for prompt in benchmark.measure(engine, chosen, arms, sampler, max_tokens, repeat, show):
-                measured.append(prompt)  # noqa: PERF402 (kept when Ctrl-C comes)
-        except KeyboardInterrupt:
-            if not measured:
-                raise
-            interrupted = True
-        store.progress.close()  # before anything is printed
-        result = {
-            "date": date.today().isoformat(),
-            "max_tokens": max_tokens,
-            "temperature": temperature,
-            "interrupted": interrupted,
-            **benchmark.report(engine, measured),
-        }
+    task = Task(read_prompts(prompts) if prompts else built_in(BENCH), max_tokens, temperature, seed, repeat)
+    if endpoint:
+        _check_of_servers(context, alone=endpoint_baseline is None)
+        result = _measure_servers(task, endpoint, endpoint_baseline, model)
+    elif endpoint_baseline or model:
+        raise UsageError("--endpoint-baseline and --model are for servers", "give the one to measure with --endpoint")
+    else:
+        settings = EngineSettings(
+            n_gpu_layers=gpu_layers,
+            draft_n_gpu_layers=draft_gpu_layers,
+            n_threads=threads,
+            cache_type_k=cache_type_k,
+            cache_type_v=cache_type_v,
+            exact=exact,
+        )
+        models = Models(pair, target, draft, quant, draft_quant)
+        result = _measure_pair(task, arm or [], models, draft_max, settings, offline)
     if json:
         output.write_json(result)
     else:
         _show(result["rows"])
     if report:
         _write_report(report, result)
-    if interrupted:
+    if result["interrupted"]:
         raise typer.Exit(INTERRUPTED)
+
+
+def _measure_pair(
+    task: Task,
+    arm: Sequence[str],
+    models: Models,
+    draft_max: int | None,
+    settings: "EngineSettings",
+    offline: bool,
+) -> dict[str, Any]:
+    from specgguf import bench as benchmark
+
+    arms = [benchmark.PLAIN, benchmark.Arm("auto", "auto"), *map(_parse, dict.fromkeys(arm))]
+    # A batch must have room for the longest fixed draft.
+    draft_max = max([draft_max or options.DRAFT_MAX, *(way.num_draft for way in arms if way.num_draft)])
+    store = open_store(offline)
+    with open_engine(store, models, Speculate.AUTO, draft_max, settings) as engine, closing(store.progress):
+        for line in engine.notices:
+            output.note(line)
+        idle = [way.name for way in arms if way.mode in ("model", "fixed") and not engine.speculative]
+        if idle:
+            raise UsageError(f"--arm {idle[0]}: there is no draft model", "give one with --draft")
+        sampler = engine.sampler(temperature=task.temperature, seed=task.seed)
+        show = partial(store.progress.show, "measuring")
+        measured, interrupted = _collect(
+            benchmark.measure(engine, task.prompts, arms, sampler, task.max_tokens, task.repeat, show)
+        )
+        store.progress.close()  # before anything is printed
+        return {**task.described(), "interrupted": interrupted, **benchmark.report(engine, measured)}
+
+
+def _measure_servers(task: Task, url: str, baseline: str | None, model: str | None) -> dict[str, Any]:
+    from specgguf.bench import measure_endpoints, report_endpoints
+    from specgguf.endpoint import Endpoint
+
+    progress = output.TerminalProgress()
+    urls = {"endpoint": url} if baseline is None else {"baseline": baseline, "endpoint": url}
+    with ExitStack() as resources, closing(progress):
+        endpoints = {arm: resources.enter_context(Endpoint(url, model)) for arm, url in urls.items()}
+        measured, interrupted = _collect(
+            measure_endpoints(
+                endpoints,
+                task.prompts,
+                task.max_tokens,
+                task.temperature,
+                task.seed,
+                task.repeat,
+                partial(progress.show, "measuring"),
+            )
+        )
+        runs = [run for answers in measured for run in answers]
+        return {**task.described(), "interrupted": interrupted, **report_endpoints(endpoints, next(iter(urls)), runs)}
+
+
+def _collect(measuring: Iterator[T]) -> tuple[list[T], bool]:
+    """What is measured until the end or until Ctrl-C, and whether that came."""
+    measured = []
+    try:
+        for part in measuring:
+            measured.append(part)  # noqa: PERF402 (kept when Ctrl-C comes)
+    except KeyboardInterrupt:
+        if not measured:
+            raise
+        return measured, True
+    return measured, False
+
+
+def _check_of_servers(context: typer.Context, alone: bool) -> None:
+    """Raises UsageError for options that mean nothing for a server."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source and source.name == "COMMANDLINE" and name not in _OF_SERVERS:
+            raise UsageError(
+                f"--{name.replace('_', '-')} means nothing for a server", "leave it out, or leave out --endpoint"
+            )
+    if alone and context.params["report"]:
+        raise UsageError("--report shows a comparison", "give a server to compare with: --endpoint-baseline")
 
 
 def _parse(text: str) -> "Arm":
@@ -145,34 +249,11 @@ def _write_report(path: Path, result: dict[str, Any]) -> None:
     output.note(f"wrote {path}")
 
 
-_COLUMNS = {
-    "category": "{category}",
-    "arm": "{arm}",
-    "tokens/s": "{tokens_per_s:.1f}",
-    "speed": "{speed:.2f}",
-    "interval": "{speed_low:.2f} - {speed_high:.2f}",
-    "worst": "{speed_worst:.2f}",
-    "of oracle": "{of_oracle:.0%}",
-    "length": "{mean_acceptance_length:.2f}",
-    "accepted": "{acceptance_rate:.0%}",
-    "undrafted": "{undrafted:.0%}",
-    "first s": "{first_token_s:.2f}",
-    "p50 s": "{last_token_s_p50:.1f}",
-    "p95 s": "{last_token_s_p95:.1f}",
-    "outside": "{outside:.2%}",
-}
+def _show(rows: Sequence[dict[str, Any]]) -> None:
+    from specgguf.charts import positions, table
 
-
-def _show(rows: "Sequence[dict[str, Any]]") -> None:
-    lines = [[form.format(**row) for form in _COLUMNS.values()] for row in rows]
-    output.table([list(_COLUMNS), *lines], left=2, bars=[row["speed"] for row in rows])
-    positions = [
-        [row["arm"], *(f"{share:.0%}" for share in row["per_position"][:_POSITIONS])]
-        for row in rows
-        if row["category"] == "all" and row["per_position"]
-    ]
-    if positions:
-        width = max(map(len, positions))
-        head = ["accepted at", *map(str, range(1, width))]
+    output.table(table(rows), left=2, bars=[row.get("speed", row["tokens_per_s"]) for row in rows])
+    by_position = positions(rows, most=_POSITIONS)
+    if by_position:
         output.write("\n")
-        output.table([head, *(line + [""] * (width - len(line)) for line in positions)], left=1)
+        output.table(by_position, left=1)
