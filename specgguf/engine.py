@@ -15,6 +15,7 @@ from specgguf.core.bitclasses import Measurement
 from specgguf.core.closing import Closing
 from specgguf.core.context import common_prefix
 from specgguf.core.controller import Auto, Controller, Fixed, Plain
+from specgguf.core.costs import WidthCosts
 from specgguf.core.depths import CostsByDepth, level_of
 from specgguf.core.drafting import ModelDrafter
 from specgguf.core.loop import Step, speculate
@@ -28,7 +29,7 @@ from specgguf.errors import ContextError, ParityError, UsageError
 from specgguf.exact import MAX_WIDTH, Arithmetic, Prover, candidates
 from specgguf.header import Header
 from specgguf.llama import library
-from specgguf.llama.context import ContextSettings, LlamaContext, check_cache_type
+from specgguf.llama.context import ContextSettings, LlamaContext, check_cache_type, time_widths
 from specgguf.llama.grammar import GrammarText
 from specgguf.llama.model import ALL_LAYERS, Model
 from specgguf.llama.templates import Message, render
@@ -163,8 +164,8 @@ class Engine(Closing):
         self._arithmetics = candidates(settings.cache_type_k, settings.cache_type_v)
         check_cache_type("--cache-type-k", self._arithmetics[0].cache_type_k)
         check_cache_type("--cache-type-v", self._arithmetics[0].cache_type_v)
-        layers = _layers("--gpu-layers", settings.n_gpu_layers)
-        draft_layers = _layers("--draft-gpu-layers", settings.draft_n_gpu_layers)
+        layers = num_layers("--gpu-layers", settings.n_gpu_layers)
+        draft_layers = num_layers("--draft-gpu-layers", settings.draft_n_gpu_layers)
         self.target_header = Header.of_file(target, "target")
         self.draft_header = Header.of_file(draft, "draft") if draft else None
         self.parity = _check_parity(self.target_header, self.draft_header)
@@ -188,7 +189,8 @@ class Engine(Closing):
         self._mode = settings.mode
         self._drop_draft_without_rollback()
         self._profiles = profiles
-        self._costs_key = self._key_of_costs(prover)
+        self._prover = prover
+        self._costs_key = self._key_of_costs()
         self._learn_anew(self._remembered_costs(measured))
         self.prefill_s = 0.0
         """Seconds the last prefill of the target took."""
@@ -220,6 +222,11 @@ class Engine(Closing):
     def adaptive(self) -> bool:
         """Whether the draft length follows what pays."""
         return self._mode in ("auto", "model", "ngram")
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that the target's context holds; `generate` must have been called before."""
+        return self._contexts[0].n_ctx
 
     @property
     def llama_s(self) -> float:
@@ -316,19 +323,13 @@ class Engine(Closing):
 
         All widths up to the usual cap, of wider ones a few. `generate` must have been called before.
         """
-        target, most = self._contexts[0], self.max_width
-        tokens = list(tokens) * -(-(most + 1) // len(tokens))
-        depth = min(len(tokens), target.n_ctx) - most
-        target.sync(tokens[:depth])
-        seconds = {}
-        for width in self._widths or range(1, most + 1):
-            if width > MAX_WIDTH and width.bit_count() > 1 and width < most:
-                continue
-            begin_s = target.decode_s
-            target.decode(tokens[depth : depth + width], rows=width)
-            seconds[width] = target.decode_s - begin_s
-            target.truncate(depth)
-        return seconds
+        widths = [
+            width
+            for width in self._widths or range(1, self.max_width + 1)
+            if width <= MAX_WIDTH or width.bit_count() == 1 or width == self.max_width
+        ]
+        tokens = list(tokens) * -(-(self.max_width + 1) // len(tokens))
+        return time_widths(self._contexts[0], tokens[: self.n_ctx], widths)
 
     def costs(self, times: Mapping[int, float], draft_step: float | None) -> WidthCosts:
         """What batches cost with these settings if they take so long by width, and a step of the draft so long."""
@@ -353,13 +354,29 @@ class Engine(Closing):
         self._policy = Adaptive(self._costs.at(0))
         self._suffix = SuffixDrafter(self.eog)
 
-    def _key_of_costs(self, prover: Prover) -> Fingerprint | None:
+    def remember_costs(self, tables: Mapping[int, Mapping[str, Any]], draft: Path | None = None) -> None:
+        """Start with these costs from now on: with the draft in use, or with `draft` if that is another one.
+
+        `tables`: by depth of the context, what `WidthCosts` takes: `times`, and `draft_step` if there is a draft.
+        """
+        path = draft or (self.draft_header.path if self.draft_header else None)
+        for file in filter(None, (self.target_header.path, path)):
+            self._profiles.digest_of(file)
+        known = {level_of(depth): dict(table) for depth, table in tables.items()}
+        if draft is None:
+            self._learn_anew(known)
+            self._costs_key = self._key_of_costs()
+        key = self._key_of_costs(draft)
+        if key:
+            self._profiles.save(key, known)
+
+    def _key_of_costs(self, draft: Path | None = None) -> Fingerprint | None:
         """Under what the costs are remembered; None where a file would have to be read to know its hash."""
-        headers = [header for header in (self.target_header, self.draft_header) if header]
-        digests = [self._profiles.known_digest(header.path) for header in headers]
+        path = draft or (self.draft_header.path if self.draft_header else None)
+        digests = [self._profiles.known_digest(file) for file in (self.target_header.path, path) if file]
         if None in digests:
             return None
-        return {**prover.fingerprint(self._arithmetic), "draft": str(digests[1:]), "what": "costs by depth"}
+        return {**self._prover.fingerprint(self._arithmetic), "draft": str(digests[1:]), "what": "costs by depth"}
 
     def _remembered_costs(self, measured: Measurement | None) -> dict[int, dict[str, Any]]:
         found = self._profiles.load(self._costs_key) if self._costs_key else None
@@ -431,12 +448,13 @@ class Engine(Closing):
 
 def open_prover(target: Path, n_gpu_layers: int | None, n_threads: int | None, profiles: Profiles) -> Prover:
     """What knows, or finds out, the widths of equal bits of a target; it shows no progress."""
-    layers = _layers("--gpu-layers", n_gpu_layers)
+    layers = num_layers("--gpu-layers", n_gpu_layers)
     threads = n_threads or library.num_physical_cores()
     return Prover(Header.of_file(target, "target"), layers, threads, profiles, lambda *_: None)
 
 
-def _layers(option: str, wanted: int | None) -> int:
+def num_layers(option: str, wanted: int | None) -> int:
+    """Layers to place on a GPU: as `wanted`, else all if there is one; raises UsageError if there is none."""
     if wanted is None:
         return ALL_LAYERS if library.gpu_available() else 0
     if wanted != 0 and not library.gpu_available():

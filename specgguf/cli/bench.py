@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from specgguf.cli import options, output
-from specgguf.cli.opening import Models, open_engine, open_store
+from specgguf.cli.opening import Models, check_adaptive, open_engine, open_store
 from specgguf.cli.options import Speculate
 from specgguf.errors import INTERRUPTED, UsageError
 
@@ -157,8 +157,7 @@ def _measure_pair(
     draft_max = max([draft_max or options.DRAFT_MAX, *(way.num_draft for way in arms if way.num_draft)])
     store = open_store(offline)
     with open_engine(store, models, Speculate.AUTO, draft_max, settings) as engine, closing(store.progress):
-        for line in engine.notices:
-            output.note(line)
+        check_adaptive(engine)
         idle = [way.name for way in arms if way.mode in ("model", "fixed") and not engine.speculative]
         if idle:
             raise UsageError(f"--arm {idle[0]}: there is no draft model", "give one with --draft")

@@ -105,9 +105,14 @@ def log(text: str) -> None:
         sys.stderr.write(text)
 
 
+def can_ask() -> bool:
+    """Whether somebody could answer a question."""
+    return on_terminal() and sys.stdin is not None and sys.stdin.isatty()
+
+
 def confirm(question: str) -> bool:
     """Ask on the terminal; raises UsageError where nobody can answer."""
-    if not (on_terminal() and sys.stdin and sys.stdin.isatty()):
+    if not can_ask():
         raise UsageError("nobody can be asked whether to go on", "give --yes")
     from rich.prompt import Confirm
 
