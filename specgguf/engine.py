@@ -1,7 +1,7 @@
 """Composition root: opens a target and its draft, and generates with them."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -341,6 +341,12 @@ class Engine(Closing):
         if mode in ("auto", "model", "ngram"):
             return Auto(self._policy, self._costs, model, self._suffix if mode != "model" else None)
         return Fixed(model, num_draft, self._widths) if model and num_draft and mode == "fixed" else Plain(self._widths)
+
+    def draft_from(self, texts: Iterable[Sequence[int]]) -> None:
+        """Draft from these texts too, as far as the mode drafts from text already seen."""
+        if self._mode in ("auto", "ngram"):
+            for text in texts:
+                self._suffix.add_text([token for token in text if token < self._target.vocab.num_tokens])
 
     def start_cold(self) -> None:
         """Empty the caches, and forget texts and what was learned about drafts; costs stay known."""

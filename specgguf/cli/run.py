@@ -34,6 +34,7 @@ def run(
     draft_quant: options.DraftQuant = None,
     draft_max: options.DraftMax = None,
     speculate: options.SpeculateMode = options.Speculate.AUTO,
+    ngram_store: options.NgramStore = None,
     exact: options.Exact = False,
     max_tokens: options.MaxTokens = None,
     temperature: options.Temperature = 0.0,
@@ -78,6 +79,7 @@ def run(
 
     from specgguf.engine import EngineSettings
     from specgguf.llama.library import log_to
+    from specgguf.ngramstore import NgramStore
 
     biases, constraint = parse_biases(logit_bias or []), read_grammar(grammar, json_schema)
     settings = EngineSettings(
@@ -91,9 +93,13 @@ def run(
     )
     if verbose:
         log_to(output.log)
+    answers = NgramStore(ngram_store) if ngram_store else None
     store = open_store(offline)
     models = Models(pair, target, draft, quant, draft_quant)
     with open_engine(store, models, speculate, draft_max, settings) as engine:
+        fingerprint = engine.target_header.tokenizer.fingerprint
+        if answers:
+            engine.draft_from(answers.texts(fingerprint))
         sampler = engine.sampler(
             temperature=temperature,
             top_k=top_k,
@@ -114,6 +120,11 @@ def run(
             seeded = replace(sampler, seed=drawn if seed is None else seed)
             return engine.generate(tokens, seeded, max_tokens, stops, grammar=constraint)
 
+        def keep(generation: "Generation") -> None:
+            if answers:
+                answers.add(fingerprint, generation.tokens)
+                engine.draft_from([generation.tokens])
+
         def answer(line: str) -> dict[str, Any]:
             generation = ask(_joined(text, line))
             for _ in generation:
@@ -121,6 +132,7 @@ def run(
             _tell(engine)
             if stats:
                 output.stats(generation, exactly)
+            keep(generation)
             return report(engine, store, generation, speculate, load_s)
 
         generation = None if piped else ask(text)
@@ -140,6 +152,7 @@ def run(
             output.end_answer(generation.text)
         if output.on_terminal() if stats is None else stats:
             output.stats(generation, exactly)
+        keep(generation)
     raise typer.Exit(code)
 
 
