@@ -26,7 +26,7 @@ def bench(toy_models, prompts, tmp_path):
     def run(*arguments, draft="draft"):
         models = ["-m", toy_models["endless"], *(["-d", toy_models[draft]] if draft else [])]
         home = tmp_path / "home"
-        return specgguf("bench", *models, "--prompts", prompts, "-n", 12, *arguments, SPECGGUF_HOME=home)
+        return specgguf("bench", *models, "--prompts", prompts, "-n", 12, "-t", 1, *arguments, SPECGGUF_HOME=home)
 
     return run
 

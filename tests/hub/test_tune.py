@@ -35,9 +35,7 @@ def draft_of(world, *arguments):
 
 def costs(world):
     records = [json.loads(path.read_text()) for path in (world.folder / "store" / "profiles").glob("*.json")]
-    return [
-        record["measurement"]["11"] for record in records if record["fingerprint"].get("what") == "costs by depth"
-    ]
+    return [record["measurement"]["11"] for record in records if record["fingerprint"].get("what") == "costs by depth"]
 
 
 def test_drafting_starts_with_what_was_measured(toys):
