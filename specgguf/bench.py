@@ -27,6 +27,7 @@ from specgguf.core.suffix import SuffixDrafter
 from specgguf.endpoint import Endpoint
 from specgguf.engine import Engine, Mode
 from specgguf.errors import UsageError
+from specgguf.header import Header
 from specgguf.llama import library
 from specgguf.prompts import Prompt
 
@@ -252,8 +253,8 @@ def report(engine: Engine, measured: Sequence[Measured]) -> dict[str, Any]:
     traces = [prompt.trace for prompt in measured]
     rows = summarize(runs, PLAIN.name, _oracle(traces, _costs(engine, traces)) if traces else {})
     return {
-        "target": engine.target_header.path.name,
-        "draft": engine.draft_header.path.name if engine.draft_header else None,
+        "target": _named(engine.target_header),
+        "draft": _named(engine.draft_header) if engine.draft_header else None,
         "exact": engine.is_exact,
         "machine": {
             "device": library.devices(),
@@ -267,6 +268,11 @@ def report(engine: Engine, measured: Sequence[Measured]) -> dict[str, Any]:
         "runs": [asdict(run) for run in runs],
         "traces": [asdict(trace) for trace in traces],
     }
+
+
+def _named(header: Header) -> str:
+    """What is made here has a hash for a name: its own name too, then."""
+    return header.path.name if header.name == header.path.name else f"{header.name} ({header.path.name})"
 
 
 def _costs(engine: Engine, traces: Sequence[Trace]) -> WidthCosts:

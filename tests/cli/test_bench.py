@@ -127,9 +127,8 @@ def test_what_cannot_be(bench, arguments, named):
 def test_ctrl_c_keeps_what_was_measured(toy_models, tmp_path):
     many, report, out = tmp_path / "many.jsonl", tmp_path / "report.svg", tmp_path / "out.json"
     many.write_text('{"category": "a", "prompt": "the cat"}\n' * 2000)
-    command = (
-        f"exec {EXECUTABLE} bench -m {toy_models['endless']} --prompts {many} -n 8 --json --report {report} > {out}"
-    )
+    options = f"-m {toy_models['endless']} --prompts {many} -n 8 -t 1 --json --report {report}"
+    command = f"exec {EXECUTABLE} bench {options} > {out}"
     process = pexpect.spawn("/bin/sh", ["-c", command], env=environment(SPECGGUF_HOME=tmp_path / "home", TERM="xterm"))
     process.expect(r"measuring.* [1-9]%.*\d:\d\d:\d\d")  # with an estimate of the time left
     process.sendintr()
