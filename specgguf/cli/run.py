@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from specgguf.engine import Engine, Generation
+    from specgguf.ngramstore import NgramStore
 
 
 def run(
@@ -69,11 +70,11 @@ def run(
     """Answer one prompt, or one a line, greedily unless --temp says otherwise."""
     _check_shape(raw and system is not None, json, jsonl, lines, skip)
     stops = _texts("--stop", stop or [])
-    system_texts = _texts("--system", [] if system is None else [system])
+    messages = [
+        {"role": "system", "content": content} for content in _texts("--system", [] if system is None else [system])
+    ]
     piped = PipedLines() if lines else None
-    text = prompt if lines else _joined(prompt, _piped(prompt, raw))
-    if not (piped or text.strip()):
-        raise UsageError("no prompt", 'give one as argument or on stdin: specgguf run "Why is the sky blue?"')
+    text = prompt if lines else _prompt(prompt, raw)
     _texts("PROMPT", [text] if text else [])
     begin = time.perf_counter()
 
@@ -97,9 +98,7 @@ def run(
     store = open_store(offline)
     models = Models(pair, target, draft, quant, draft_quant)
     with open_engine(store, models, speculate, draft_max, settings) as engine:
-        fingerprint = engine.target_header.tokenizer.fingerprint
-        if answers:
-            engine.draft_from(answers.texts(fingerprint))
+        keep = _memory(engine, answers)
         sampler = engine.sampler(
             temperature=temperature,
             top_k=top_k,
@@ -111,7 +110,6 @@ def run(
             frequency_penalty=frequency_penalty,
             logit_bias=biases,
         )
-        messages = [{"role": "system", "content": content} for content in system_texts]
 
         def ask(text: str) -> "Generation":
             user = {"role": "user", "content": text}
@@ -120,11 +118,6 @@ def run(
             seeded = replace(sampler, seed=drawn if seed is None else seed)
             return engine.generate(tokens, seeded, max_tokens, stops, grammar=constraint)
 
-        def keep(generation: "Generation") -> None:
-            if answers:
-                answers.add(fingerprint, generation.tokens)
-                engine.draft_from([generation.tokens])
-
         def answer(line: str) -> dict[str, Any]:
             generation = ask(_joined(text, line))
             for _ in generation:
@@ -132,8 +125,7 @@ def run(
             _tell(engine)
             if stats:
                 output.stats(generation, exactly)
-            keep(generation)
-            return report(engine, store, generation, speculate, load_s)
+            return report(engine, store, keep(generation), speculate, load_s)
 
         generation = None if piped else ask(text)
         load_s = time.perf_counter() - begin
@@ -188,13 +180,32 @@ def _joined(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _piped(prompt: str, raw: bool) -> str:
+def _prompt(prompt: str, raw: bool) -> str:
+    """The argument, then what is piped in."""
     piped = read_piped(wait=not prompt)
-    return piped if raw else piped.rstrip("\n")
+    text = _joined(prompt, piped if raw else piped.rstrip("\n"))
+    if not text.strip():
+        raise UsageError("no prompt", 'give one as argument or on stdin: specgguf run "Why is the sky blue?"')
+    return text
 
 
 def _drop(_: str) -> None:
     """For an answer that is not shown as it comes."""
+
+
+def _memory(engine: "Engine", answers: "NgramStore | None") -> "Callable[[Generation], Generation]":
+    """Drafts from the answers that are stored; what is given each new one stores it, and drafts from it too."""
+    if answers is None:
+        return lambda generation: generation
+    fingerprint = engine.target_header.tokenizer.fingerprint
+    engine.draft_from(answers.texts(fingerprint))
+
+    def keep(generation: "Generation") -> "Generation":
+        answers.add(fingerprint, generation.tokens)
+        engine.draft_from([generation.tokens])
+        return generation
+
+    return keep
 
 
 def _stream(generation: "Generation", show: "Callable[[str], object]") -> int:

@@ -53,9 +53,11 @@ def test_everything_in_one_object(bench):
         assert set(trace["width_s"]) == set(map(str, range(1, 7)))
 
 
-def test_the_trace_is_what_fixed_drafts_find(bench):
+@pytest.mark.parametrize("draft", ["draft", "endless"])
+def test_the_trace_is_what_fixed_drafts_find(bench, draft):
     """A round that begins at a position accepts as many tokens as the trace says of it."""
-    result = json.loads(bench("--json", "--arm", "fixed -k 4", draft="draft").stdout)
+    result = json.loads(bench("--json", "--arm", "fixed -k 4", draft=draft).stdout)
+    assert any(any(trace["drafted"]) for trace in result["traces"]) == (draft == "endless")
     for trace in result["traces"]:
         at = [0]
         while at[-1] < 12:

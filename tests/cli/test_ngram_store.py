@@ -97,6 +97,13 @@ def test_a_second_run_says_the_same_and_stores_it_too(toy_models, path):
     assert NgramStore(path).texts(runs[0]["target"]["fingerprint"]) == [run["tokens"] for run in runs]
 
 
+def test_the_answer_to_every_line_is_stored(toy_models, path):
+    options = ["--lines", "-n", 5, "--speculate", "off", "--ngram-store", path]
+    result = specgguf("run", "-m", toy_models["endless"], *options, stdin=b"the cat\nthe dog\n")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert NgramStore(path).texts(lines[0]["target"]["fingerprint"]) == [line["tokens"] for line in lines]
+
+
 def test_an_answer_that_is_known_takes_fewer_rounds(toy_models, tmp_path):
     profiles = Profiles(tmp_path, lambda _: "", lambda _: None)
     answers, rounds = [], []
