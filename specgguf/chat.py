@@ -136,7 +136,7 @@ class Chat:
     def _answer(self, exchanges: Sequence[Exchange], shift: bool) -> Turn:
         most = self.answering.max_tokens
         prompt, tokens = self._prompt(exchanges)
-        kept, n_ctx = exchanges, self.engine.n_ctx(len(tokens), most)
+        kept, n_ctx = exchanges, self.engine.n_ctx_for(len(tokens), most)
         if len(tokens) > n_ctx - min(most or n_ctx, n_ctx // _SMALL_PART) and len(kept) > 1:
             if not (shift or self.answering.context_shift):
                 raise ContextFullError(

@@ -3,7 +3,7 @@
 import functools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from specgguf.core.bitclasses import Measurement
 from specgguf.core.closing import Closing
 from specgguf.core.context import common_prefix
 from specgguf.core.controller import Auto, Controller, Fixed, Plain
+from specgguf.core.costs import WidthCosts
 from specgguf.core.depths import CostsByDepth, level_of
 from specgguf.core.drafting import ModelDrafter
 from specgguf.core.loop import Step, speculate
@@ -27,10 +28,10 @@ from specgguf.core.stream import TextStream
 from specgguf.core.suffix import SuffixDrafter
 from specgguf.core.verify import Chooser
 from specgguf.errors import ContextError, ModelError, ParityError, UsageError
-from specgguf.exact import Arithmetic, Prover, candidates
+from specgguf.exact import MAX_WIDTH, Arithmetic, Prover, candidates
 from specgguf.header import Header
 from specgguf.llama import library
-from specgguf.llama.context import ContextSettings, LlamaContext, check_cache_type
+from specgguf.llama.context import ContextSettings, LlamaContext, check_cache_type, time_widths
 from specgguf.llama.grammar import GrammarText
 from specgguf.llama.model import ALL_LAYERS, Model
 from specgguf.llama.templates import ChatTemplate, Message
@@ -186,13 +187,13 @@ class Engine(Closing):
         self._arithmetics = candidates(settings.cache_type_k, settings.cache_type_v)
         check_cache_type("--cache-type-k", self._arithmetics[0].cache_type_k)
         check_cache_type("--cache-type-v", self._arithmetics[0].cache_type_v)
-        layers = _layers("--gpu-layers", settings.n_gpu_layers)
-        draft_layers = _layers("--draft-gpu-layers", settings.draft_n_gpu_layers)
+        layers = num_layers("--gpu-layers", settings.n_gpu_layers)
+        draft_layers = num_layers("--draft-gpu-layers", settings.draft_n_gpu_layers)
         self.target_header = Header.of_file(target, "target")
         self.draft_header = Header.of_file(draft, "draft") if draft else None
         self.parity = _check_parity(self.target_header, self.draft_header)
-        self._n_threads = settings.n_threads or library.num_physical_cores()
-        prover = Prover(self.target_header, layers, self._n_threads, profiles, on_progress)
+        self.num_threads = settings.n_threads or library.num_physical_cores()
+        prover = Prover(self.target_header, layers, self.num_threads, profiles, on_progress)
         self.exact_choice = prover.choose(self._arithmetics) if settings.exact else None
         """The widths and settings of exact mode."""
         self._arithmetic = self.exact_choice.arithmetic if self.exact_choice else self._arithmetics[0]
@@ -211,7 +212,8 @@ class Engine(Closing):
         self._mode = settings.mode
         self._drop_draft_without_rollback()
         self._profiles = profiles
-        self._costs_key = self._key_of_costs(prover)
+        self._prover = prover
+        self._costs_key = self._key_of_costs()
         self._learn_anew(self._remembered_costs(measured))
         self.prefill_s = 0.0
         """Seconds the last prefill of the target took."""
@@ -248,6 +250,11 @@ class Engine(Closing):
     def adaptive(self) -> bool:
         """Whether the draft length follows what pays."""
         return self._mode in ("auto", "model", "ngram")
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that the target's context holds; `generate` must have been called before."""
+        return self._contexts[0].n_ctx
 
     @property
     def llama_s(self) -> float:
@@ -312,7 +319,7 @@ class Engine(Closing):
         """
         if not prompt:
             raise UsageError("the prompt has no tokens", "give some text")
-        n_ctx = self.n_ctx(len(prompt), max_tokens)
+        n_ctx = self.n_ctx_for(len(prompt), max_tokens)
         if len(prompt) > n_ctx:
             most = self._target.n_ctx_train
             larger = f" or give a larger --ctx: the model knows {most}" if n_ctx < most else ": the model knows no more"
@@ -358,14 +365,41 @@ class Engine(Closing):
         self.prefill_s = time.perf_counter() - begin
         yield from speculate(target, controller, sampler, prompt, self.eog, max_tokens)
 
+    def drafter(self, sampler: Sampler) -> ModelDrafter | None:
+        """What drafts with the draft model; None if there is none. `generate` must have been called before."""
+        if self.parity and len(self._contexts) > 1:
+            return ModelDrafter(self._contexts[1], sampler, self.parity.num_shared, self.eog)
+        return None
+
+    def time_widths(self, tokens: Sequence[int]) -> dict[int, float]:
+        """Seconds of a batch of the target by width: the last of `tokens`, decoded once more behind the others.
+
+        All widths up to the usual cap, of wider ones a few. `generate` must have been called before.
+        """
+        widths = [
+            width
+            for width in self._widths or range(1, self.max_width + 1)
+            if width <= MAX_WIDTH or width.bit_count() == 1 or width == self.max_width
+        ]
+        tokens = list(tokens) * -(-(self.max_width + 1) // len(tokens))
+        return time_widths(self._contexts[0], tokens[: self.n_ctx], widths)
+
+    def costs(self, times: Mapping[int, float], draft_step: float | None) -> WidthCosts:
+        """What batches cost with these settings if they take so long by width, and a step of the draft so long."""
+        return WidthCosts(self.max_width - 1, times, draft_step, allowed=self._widths or None)
+
     def _controller(self, sampler: Sampler, mode: Mode, num_draft: int | None) -> Controller:
         num_draft = self.settings.num_draft if num_draft is None else num_draft
-        model = None
-        if self.parity and len(self._contexts) > 1 and mode != "ngram":
-            model = ModelDrafter(self._contexts[1], sampler, self.parity.num_shared, self.eog)
+        model = None if mode == "ngram" else self.drafter(sampler)
         if mode in ("auto", "model", "ngram"):
             return Auto(self._policy, self._costs, model, self._suffix if mode != "model" else None)
         return Fixed(model, num_draft, self._widths) if model and num_draft and mode == "fixed" else Plain(self._widths)
+
+    def draft_from(self, texts: Iterable[Sequence[int]]) -> None:
+        """Draft from these texts too, as far as the mode drafts from text already seen."""
+        if self._mode in ("auto", "ngram"):
+            for text in texts:
+                self._suffix.add_text([token for token in text if token < self._target.vocab.num_tokens])
 
     def start_cold(self) -> None:
         """Empty the caches, and forget texts and what was learned about drafts; costs stay known."""
@@ -379,13 +413,29 @@ class Engine(Closing):
         self._policy = Adaptive(self._costs.at(0))
         self._suffix = SuffixDrafter(self.eog)
 
-    def _key_of_costs(self, prover: Prover) -> Fingerprint | None:
+    def remember_costs(self, tables: Mapping[int, Mapping[str, Any]], draft: Path | None = None) -> None:
+        """Start with these costs from now on: with the draft in use, or with `draft` if that is another one.
+
+        `tables`: by depth of the context, what `WidthCosts` takes: `times`, and `draft_step` if there is a draft.
+        """
+        path = draft or (self.draft_header.path if self.draft_header else None)
+        for file in filter(None, (self.target_header.path, path)):
+            self._profiles.digest_of(file)
+        known = {level_of(depth): dict(table) for depth, table in tables.items()}
+        if draft is None:
+            self._learn_anew(known)
+            self._costs_key = self._key_of_costs()
+        key = self._key_of_costs(draft)
+        if key:
+            self._profiles.save(key, known)
+
+    def _key_of_costs(self, draft: Path | None = None) -> Fingerprint | None:
         """Under what the costs are remembered; None where a file would have to be read to know its hash."""
-        headers = [header for header in (self.target_header, self.draft_header) if header]
-        digests = [self._profiles.known_digest(header.path) for header in headers]
+        path = draft or (self.draft_header.path if self.draft_header else None)
+        digests = [self._profiles.known_digest(file) for file in (self.target_header.path, path) if file]
         if None in digests:
             return None
-        return {**prover.fingerprint(self._arithmetic), "draft": str(digests[1:]), "what": "costs by depth"}
+        return {**self._prover.fingerprint(self._arithmetic), "draft": str(digests[1:]), "what": "costs by depth"}
 
     def _remembered_costs(self, measured: Measurement | None) -> dict[int, dict[str, Any]]:
         found = self._profiles.load(self._costs_key) if self._costs_key else None
@@ -403,7 +453,7 @@ class Engine(Closing):
                 "give at most that, or leave it out",
             )
 
-    def n_ctx(self, num_prompt: int, max_tokens: int | None) -> int:
+    def n_ctx_for(self, num_prompt: int, max_tokens: int | None) -> int:
         """The context that a text needs."""
         if self.settings.n_ctx:
             return self.settings.n_ctx
@@ -431,7 +481,7 @@ class Engine(Closing):
     def _open_context(self, model: Model, n_ctx: int, max_rows: int, arithmetic: Arithmetic) -> LlamaContext:
         settings = ContextSettings(
             n_ctx=n_ctx,
-            n_threads=self._n_threads,
+            n_threads=self.num_threads,
             cache_type_k=arithmetic.cache_type_k,
             cache_type_v=arithmetic.cache_type_v,
             max_rows=max_rows,
@@ -459,12 +509,13 @@ class Engine(Closing):
 
 def open_prover(target: Path, n_gpu_layers: int | None, n_threads: int | None, profiles: Profiles) -> Prover:
     """What knows, or finds out, the widths of equal bits of a target; it shows no progress."""
-    layers = _layers("--gpu-layers", n_gpu_layers)
+    layers = num_layers("--gpu-layers", n_gpu_layers)
     threads = n_threads or library.num_physical_cores()
     return Prover(Header.of_file(target, "target"), layers, threads, profiles, lambda *_: None)
 
 
-def _layers(option: str, wanted: int | None) -> int:
+def num_layers(option: str, wanted: int | None) -> int:
+    """Layers to place on a GPU: as `wanted`, else all if there is one; raises UsageError if there is none."""
     if wanted is None:
         return ALL_LAYERS if library.gpu_available() else 0
     if wanted != 0 and not library.gpu_available():

@@ -6,12 +6,13 @@
     +-- UnknownQuantError            a model has no file of the quantization that was named
     +-- FetchError                   a file could not be brought here, or is not what it should be
     |   +-- UnreachableError         nobody could be asked for it: no network, or not allowed
+    +-- EndpointError                a server cannot be measured
     +-- ModelError                   a file is no usable model
     +-- ParityError                  the draft's tokenizer is not the target's
     +-- ContextError                 the text does not fit, or llama.cpp refused to decode
         +-- ContextFullError         a chat leaves too little room for an answer
 
-Foreign failures become one of these where they enter: in `llama/`, `hub/` and `config.py`.
+Foreign failures become one of these where they enter: in `llama/`, `hub/`, `endpoint.py` and `config.py`.
 """
 
 INTERRUPTED = 130
@@ -51,6 +52,10 @@ class FetchError(SpecggufError):
 
 class UnreachableError(FetchError):
     """Nobody could be asked for a file: there is no network, or it may not be used."""
+
+
+class EndpointError(SpecggufError):
+    """A server cannot be reached, refuses, or answers otherwise than it should."""
 
 
 class ModelError(SpecggufError):

@@ -18,6 +18,7 @@ from specgguf.cli.pairs import pairs
 from specgguf.cli.pull import pull
 from specgguf.cli.quantize import quantize
 from specgguf.cli.run import run
+from specgguf.cli.tune import tune
 from specgguf.cli.version import Version
 from specgguf.errors import INTERRUPTED, SpecggufError
 
@@ -37,6 +38,7 @@ for command, summary in (
     (quantize, "Make another quantization of a model on this machine."),
     (bench, "Plain against speculative decoding on this machine."),
     (config, "What every option is, and where that comes from."),
+    (tune, "Measure what batches cost on this machine, and remember it."),
     (doctor, "Devices, threads, and what was measured of a target."),
 ):
     app.command(short_help=summary)(command)

@@ -1,32 +1,89 @@
 """`specgguf bench`: plain against speculative decoding, interleaved."""
 
 import re
-from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from specgguf.cli import options, output
-from specgguf.cli.opening import Models, open_engine, open_store
+from specgguf.cli.opening import Models, check_adaptive, open_engine, open_store
 from specgguf.cli.options import Speculate
-from specgguf.errors import UsageError
+from specgguf.errors import INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from specgguf.bench import Arm
+    from specgguf.engine import EngineSettings
+    from specgguf.prompts import Prompt
+
+_POSITIONS = 16
+"""Columns of the table of acceptance by position."""
 
 Arms = Annotated[
     list[str] | None,
     typer.Option("--arm", metavar="ARM", help='Beside plain and auto: model, ngram, "fixed -k 4"; repeatable.'),
 ]
 Repeat = Annotated[int, typer.Option("--repeat", min=1, metavar="N", help="Answer every prompt so many times.")]
+Report = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FILE", help="Write a page (.html) or a chart (.svg) too; an old one goes."),
+]
+
+EndpointUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--endpoint",
+        metavar="URL",
+        help="Measure an OpenAI-compatible server instead, with the key in OPENAI_API_KEY if it wants one.",
+    ),
+]
+BaselineUrl = Annotated[
+    str | None, typer.Option("--endpoint-baseline", metavar="URL", help="A server to compare it with, in turns.")
+]
+EndpointModel = Annotated[
+    str | None, typer.Option("--model", metavar="NAME", help="The servers' model; default: the first they list.")
+]
+_OF_SERVERS = (
+    *("endpoint", "endpoint_baseline", "model", "prompts", "repeat", "report"),
+    *("max_tokens", "temperature", "seed", "json"),
+)
+"""The parameters that mean something for a server."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is to be answered, and how often."""
+
+    prompts: Sequence["Prompt"]
+    max_tokens: int
+    temperature: float
+    seed: int
+    repeat: int
+
+    def described(self) -> dict[str, Any]:
+        """For the report."""
+        return {
+            "date": date.today().isoformat(),
+            "max_tokens": self.max_tokens,
+            "temperature": self.temperature,
+            "seed": self.seed,
+            "repeat": self.repeat,
+        }
 
 
 def bench(
+    context: typer.Context,
     arm: Arms = None,
     prompts: options.Prompts = None,
     repeat: Repeat = 1,
+    report: Report = None,
     pair: options.Pair = None,
     target: options.Target = None,
     draft: options.Draft = None,
@@ -43,81 +100,159 @@ def bench(
     cache_type_k: options.CacheTypeK = None,
     cache_type_v: options.CacheTypeV = None,
     offline: options.Offline = False,
+    endpoint: EndpointUrl = None,
+    endpoint_baseline: BaselineUrl = None,
+    model: EndpointModel = None,
     json: options.Json = False,
 ) -> None:
     """Measure how much faster than plain decoding a pair is on this machine, by kind of text.
 
-    Run nothing else meanwhile. `speed` is relative to plain decoding of the same prompts, with a 95% interval.
+    Run nothing else meanwhile. `speed` is relative to plain decoding of the same prompts, with a 95% interval; `of
+    oracle` is the share of the speed that drafting could have had at best. Ctrl-C ends it with what there is.
     """
-    from specgguf.bench import PLAIN, Arm, measure, summarize
+    if report:
+        _check_report(report)
     from specgguf.engine import EngineSettings
     from specgguf.prompts import BENCH, built_in, read_prompts
 
-    arms = [PLAIN, Arm("auto", "auto"), *map(_parse, arm or [])]
+    task = Task(read_prompts(prompts) if prompts else built_in(BENCH), max_tokens, temperature, seed, repeat)
+    if endpoint:
+        _check_of_servers(context, alone=endpoint_baseline is None)
+        result = _measure_servers(task, endpoint, endpoint_baseline, model)
+    elif endpoint_baseline or model:
+        raise UsageError("--endpoint-baseline and --model are for servers", "give the one to measure with --endpoint")
+    else:
+        settings = EngineSettings(
+            n_gpu_layers=gpu_layers,
+            draft_n_gpu_layers=draft_gpu_layers,
+            n_threads=threads,
+            cache_type_k=cache_type_k,
+            cache_type_v=cache_type_v,
+            exact=exact,
+        )
+        models = Models(pair, target, draft, quant, draft_quant)
+        result = _measure_pair(task, arm or [], models, draft_max, settings, offline)
+    if json:
+        output.write_json(result)
+    else:
+        _show(result["rows"])
+    if report:
+        _write_report(report, result)
+    if result["interrupted"]:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _measure_pair(
+    task: Task,
+    arm: Sequence[str],
+    models: Models,
+    draft_max: int | None,
+    settings: "EngineSettings",
+    offline: bool,
+) -> dict[str, Any]:
+    from specgguf import bench as benchmark
+
+    arms = [benchmark.PLAIN, benchmark.Arm("auto", "auto"), *map(_parse, dict.fromkeys(arm))]
     # A batch must have room for the longest fixed draft.
     draft_max = max([draft_max or options.DRAFT_MAX, *(way.num_draft for way in arms if way.num_draft)])
-    chosen = read_prompts(prompts) if prompts else built_in(BENCH)
-    settings = EngineSettings(
-        n_gpu_layers=gpu_layers,
-        draft_n_gpu_layers=draft_gpu_layers,
-        n_threads=threads,
-        cache_type_k=cache_type_k,
-        cache_type_v=cache_type_v,
-        exact=exact,
-    )
     store = open_store(offline)
-    models = Models(pair, target, draft, quant, draft_quant)
     with open_engine(store, models, Speculate.AUTO, draft_max, settings) as engine, closing(store.progress):
-        sampler = engine.sampler(temperature=temperature, seed=seed)
-        runs = list(
-            measure(
-                engine,
-                chosen,
-                arms,
-                sampler,
-                max_tokens,
-                repeat,
-                lambda done, total: store.progress.show("measuring", done, total),
-            )
+        check_adaptive(engine)
+        idle = [way.name for way in arms if way.mode in ("model", "fixed") and not engine.speculative]
+        if idle:
+            raise UsageError(f"--arm {idle[0]}: there is no draft model", "give one with --draft")
+        sampler = engine.sampler(temperature=task.temperature, seed=task.seed)
+        show = partial(store.progress.show, "measuring")
+        measured, interrupted = _collect(
+            benchmark.measure(engine, task.prompts, arms, sampler, task.max_tokens, task.repeat, show)
         )
         store.progress.close()  # before anything is printed
-        report: dict[str, Any] = {
-            "target": engine.target_header.path.name,
-            "draft": engine.draft_header.path.name if engine.draft_header else None,
-            "machine": engine.describe()[0],
-            "threads": threads,
-            "exact": engine.is_exact,
-            "max_tokens": max_tokens,
-            "temperature": temperature,
-            "rows": summarize(runs),
-        }
-    if json:
-        output.write_json(report)
-    else:
-        output.write(_table(report["rows"]))
+        return {**task.described(), "interrupted": interrupted, **benchmark.report(engine, measured)}
+
+
+def _measure_servers(task: Task, url: str, baseline: str | None, model: str | None) -> dict[str, Any]:
+    from specgguf.bench import measure_endpoints, report_endpoints
+    from specgguf.endpoint import Endpoint
+
+    progress = output.TerminalProgress()
+    urls = {"endpoint": url} if baseline is None else {"baseline": baseline, "endpoint": url}
+    with ExitStack() as resources, closing(progress):
+        endpoints = {arm: resources.enter_context(Endpoint(url, model)) for arm, url in urls.items()}
+        measured, interrupted = _collect(
+            measure_endpoints(
+                endpoints,
+                task.prompts,
+                task.max_tokens,
+                task.temperature,
+                task.seed,
+                task.repeat,
+                partial(progress.show, "measuring"),
+            )
+        )
+        runs = [run for answers in measured for run in answers]
+        return {**task.described(), "interrupted": interrupted, **report_endpoints(endpoints, next(iter(urls)), runs)}
+
+
+def _collect(measuring: Iterator[T]) -> tuple[list[T], bool]:
+    """What is measured until the end or until Ctrl-C, and whether that came."""
+    measured = []
+    try:
+        for part in measuring:
+            measured.append(part)  # noqa: PERF402 (kept when Ctrl-C comes)
+    except KeyboardInterrupt:
+        if not measured:
+            raise
+        return measured, True
+    return measured, False
+
+
+def _check_of_servers(context: typer.Context, alone: bool) -> None:
+    """Raises UsageError for options that mean nothing for a server."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source and source.name == "COMMANDLINE" and name not in _OF_SERVERS:
+            raise UsageError(
+                f"--{name.replace('_', '-')} means nothing for a server", "leave it out, or leave out --endpoint"
+            )
+    if alone and context.params["report"]:
+        raise UsageError("--report shows a comparison", "give a server to compare with: --endpoint-baseline")
 
 
 def _parse(text: str) -> "Arm":
     from specgguf.bench import Arm
 
     fixed = re.fullmatch(r"fixed -k ([1-9][0-9]{0,2})", text)
-    if fixed:
+    if fixed and int(fixed[1]) <= options.MAX_DRAFT:
         return Arm(text, "fixed", int(fixed[1]))
     if text in ("model", "ngram"):
         return Arm(text, "model" if text == "model" else "ngram")
     raise UsageError(f"--arm {text}: no way to decode", 'give model, ngram or "fixed -k 4"')
 
 
-def _table(rows: "Sequence[dict[str, Any]]") -> str:
-    lines = [
-        f"{'category':12s} {'arm':12s} {'tokens/s':>8s} {'speed':>6s} {'interval':>12s} {'worst':>6s} "
-        f"{'length':>6s} {'accepted':>8s} {'undrafted':>9s} {'outside':>7s}"
-    ]
-    for row in rows:
-        interval = f"{row['speed_low']:.2f} - {row['speed_high']:.2f}"
-        lines.append(
-            f"{row['category']:12s} {row['arm']:12s} {row['tokens_per_s']:8.1f} {row['speed']:6.2f} {interval:>12s} "
-            f"{row['speed_worst']:6.2f} {row['mean_acceptance_length']:6.2f} {row['acceptance_rate']:8.0%} "
-            f"{row['undrafted']:9.0%} {row['outside']:7.2%}"
-        )
-    return "\n".join(lines) + "\n"
+def _check_report(path: Path) -> None:
+    """Before anything is measured."""
+    if path.suffix not in (".html", ".svg"):
+        raise UsageError(f"--report {path}: neither .html nor .svg", "give it one of these endings")
+    if not path.absolute().parent.is_dir() or path.is_dir():
+        raise UsageError(f"{path} cannot be written: there is no such folder", "choose another place")
+
+
+def _write_report(path: Path, result: dict[str, Any]) -> None:
+    from specgguf.charts import page, speeds
+    from specgguf.files import write_whole
+
+    try:
+        write_whole(path, page(result) if path.suffix == ".html" else speeds(result["rows"]))
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", "choose another place") from None
+    output.note(f"wrote {path}")
+
+
+def _show(rows: Sequence[dict[str, Any]]) -> None:
+    from specgguf.charts import positions, table
+
+    output.table(table(rows), left=2, bars=[row.get("speed", row["tokens_per_s"]) for row in rows])
+    by_position = positions(rows, most=_POSITIONS)
+    if by_position:
+        output.write("\n")
+        output.table(by_position, left=1)

@@ -84,6 +84,8 @@ def open_engine(
     target = models.resolve(resolver, "target")
     drafts = speculate not in (Speculate.OFF, Speculate.NGRAM)
     draft = models.resolve(resolver, "draft") if drafts else None
+    if draft is not None and models.draft is None and models.draft_quant is None:
+        draft = advised(store, draft)
     target_path, *rest = store.provide([file for file in (target, draft) if file is not None])
     draft_path, notice = (rest[0] if rest else None), None
     if draft_path is None and drafts:
@@ -96,6 +98,30 @@ def open_engine(
     if notice:
         engine.notices.append(notice)
     return engine
+
+
+def check_adaptive(engine: "Engine") -> None:
+    """Tell what the user should know; raises UsageError for a target that nothing can be drafted for."""
+    for line in engine.notices:
+        output.note(line)
+    if not engine.adaptive:
+        raise UsageError(
+            f"{engine.target_header.path}: the cache of such a model cannot be rolled back yet, so nothing is drafted",
+            "choose another target",
+        )
+
+
+def advised(store: "Store", draft: "Path | ModelFile") -> "Path | ModelFile":
+    """A draft as `tune` found it to be faster on this machine, if it did and that is still there."""
+    from specgguf.modelfile import DerivedFile
+    from specgguf.tuning import advice_key
+
+    path = None if isinstance(draft, DerivedFile) else store.find(draft)
+    if path is None or isinstance(draft, DerivedFile):
+        return draft
+    advice = open_profiles(store).load(advice_key(store.digests.of(path)))
+    better = DerivedFile(draft, advice["quant"]) if advice else None
+    return better if better and store.find(better) else draft
 
 
 def open_profiles(store: "Store") -> "Profiles":

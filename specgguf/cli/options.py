@@ -273,6 +273,12 @@ Prompts = Annotated[
     Path | None,
     typer.Option("--prompts", metavar="FILE", help="Prompts: a JSON object a line, with category and prompt."),
 ]
+NgramStore = Annotated[
+    Path | None,
+    typer.Option(
+        "--ngram-store", metavar="FILE", help="Draft from answers stored here too, and store this one; default: none."
+    ),
+]
 Exact = Annotated[
     bool,
     typer.Option("--exact", help="Bit for bit the tokens of plain --exact decoding on this machine, whatever drafts."),

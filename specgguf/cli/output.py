@@ -5,7 +5,9 @@ import functools
 import io
 import json
 import os
+import shutil
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specgguf.core.printable import visible
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 
     from specgguf.core.stats import Stats
     from specgguf.engine import Generation
+
+
+_LEAST_BAR, _LONGEST_BAR = 8, 40
+"""Columns of the terminal."""
 
 
 class ReaderGoneError(Exception):
@@ -80,6 +86,23 @@ def write_json(value: object) -> None:
     write(json.dumps(value, ensure_ascii=False) + "\n")
 
 
+def table(rows: Sequence[Sequence[str]], left: int, bars: Sequence[float] = ()) -> None:
+    """Rows below a head, the first `left` columns set to the left; on a terminal with room, a bar for each row."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if place < left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    room = shutil.get_terminal_size().columns - sum(widths) - 2 * len(widths) - 1
+    if bars and room >= _LEAST_BAR and sys.stdout is not None and sys.stdout.isatty():
+        unit = min(room, _LONGEST_BAR) / max(*bars, 1e-9)
+        lines[1:] = [f"{line}  {'█' * round(unit * bar)}" for line, bar in zip(lines[1:], bars, strict=True)]
+    write("".join(f"{line}\n" for line in lines))
+
+
 def on_terminal() -> bool:
     """Whether a person reads stderr."""
     return sys.stderr.isatty()
@@ -96,9 +119,14 @@ def log(text: str) -> None:
         sys.stderr.write(visible(text) if on_terminal() else text)
 
 
+def can_ask() -> bool:
+    """Whether somebody could answer a question."""
+    return on_terminal() and sys.stdin is not None and sys.stdin.isatty()
+
+
 def confirm(question: str) -> bool:
     """Ask on the terminal; raises UsageError where nobody can answer."""
-    if not (on_terminal() and sys.stdin and sys.stdin.isatty()):
+    if not can_ask():
         raise UsageError("nobody can be asked whether to go on", "give --yes")
     from rich.prompt import Confirm
 
@@ -172,6 +200,8 @@ class TerminalProgress:
                 progress.TimeRemainingColumn(),
                 console=console,
                 transient=True,
+                refresh_per_second=2,  # what is being measured wants the processor for itself
+                speed_estimate_period=600,
             )
             self._display.start()
         self._bars[what] = self._display.add_task(visible(text), total=total, start=False)

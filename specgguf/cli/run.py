@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from specgguf.core.thought import Said
     from specgguf.engine import Engine, Generation
     from specgguf.llama.grammar import GrammarText
+    from specgguf.ngramstore import NgramStore
 
 
 def run(
@@ -39,6 +40,7 @@ def run(
     draft_quant: options.DraftQuant = None,
     draft_max: options.DraftMax = None,
     speculate: options.SpeculateMode = options.Speculate.AUTO,
+    ngram_store: options.NgramStore = None,
     exact: options.Exact = False,
     max_tokens: options.MaxTokens = None,
     temperature: options.Temperature = 0.0,
@@ -78,14 +80,13 @@ def run(
     stops = check_texts("--stop", stop or [])
     check_texts("--system", [] if system is None else [system])
     piped = PipedLines() if lines else None
-    text = prompt if lines else _joined(prompt, _piped(prompt, raw))
-    if not (piped or text.strip()):
-        raise UsageError("no prompt", 'give one as argument or on stdin: specgguf run "Why is the sky blue?"')
+    text = prompt if lines else _prompt(prompt, raw)
     check_texts("PROMPT", [text] if text else [])
     begin = time.perf_counter()
 
     from specgguf.engine import EngineSettings
     from specgguf.llama.library import log_to
+    from specgguf.ngramstore import NgramStore
 
     biases, constraint = parse_biases(logit_bias or []), read_grammar(grammar, json_schema)
     settings = EngineSettings(
@@ -100,9 +101,11 @@ def run(
     )
     if verbose:
         log_to(output.log)
+    answers = NgramStore(ngram_store) if ngram_store else None
     store = open_store(offline)
     models = Models(pair, target, draft, quant, draft_quant)
     with open_engine(store, models, speculate, draft_max, settings) as engine:
+        keep = _memory(engine, answers)
         sampler = engine.sampler(
             temperature=temperature,
             top_k=top_k,
@@ -123,7 +126,7 @@ def run(
             _tell(engine)
             if stats:
                 output.stats(generation, *exactly)
-            return _without_thought(report(engine, store, generation, speculate, load_s), inside)
+            return _without_thought(report(engine, store, keep(generation), speculate, load_s), inside)
 
         asked = None if piped else prompter.ask(text)
         load_s = time.perf_counter() - begin
@@ -141,6 +144,7 @@ def run(
             output.write_json(_without_thought(report(engine, store, generation, speculate, load_s), inside))
         if output.on_terminal() if stats is None else stats:
             output.stats(generation, *exactly)
+        keep(generation)
     raise typer.Exit(code)
 
 
@@ -198,9 +202,13 @@ def _joined(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _piped(prompt: str, raw: bool) -> str:
+def _prompt(prompt: str, raw: bool) -> str:
+    """The argument, then what is piped in."""
     piped = read_piped(wait=not prompt)
-    return piped if raw else piped.rstrip("\n")
+    text = _joined(prompt, piped if raw else piped.rstrip("\n"))
+    if not text.strip():
+        raise UsageError("no prompt", 'give one as argument or on stdin: specgguf run "Why is the sky blue?"')
+    return text
 
 
 def _write(generation: "Generation", inside: bool | None, json: bool, jsonl: bool, show_draft: bool) -> int:
@@ -213,6 +221,21 @@ def _write(generation: "Generation", inside: bool | None, json: bool, jsonl: boo
     code = _stream(generation, inside, writer.write)
     writer.end(newline=output.answers_on_terminal())
     return code
+
+
+def _memory(engine: "Engine", answers: "NgramStore | None") -> "Callable[[Generation], Generation]":
+    """Drafts from the answers that are stored; what is given each new one stores it, and drafts from it too."""
+    if answers is None:
+        return lambda generation: generation
+    fingerprint = engine.target_header.tokenizer.fingerprint
+    engine.draft_from(answers.texts(fingerprint))
+
+    def keep(generation: "Generation") -> "Generation":
+        answers.add(fingerprint, generation.tokens)
+        engine.draft_from([generation.tokens])
+        return generation
+
+    return keep
 
 
 def _without_thought(found: dict[str, Any], inside: bool | None) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import pytest
 
 from specgguf.cli.opening import Models, open_engine, open_store
 from specgguf.cli.options import Speculate
-from specgguf.core.context import common_prefix
 from specgguf.core.sampling import Sampler
 from specgguf.engine import EngineSettings
 from tests.cli.program import EXECUTABLE, environment
@@ -70,37 +69,3 @@ def test_the_program_says_the_same_with_and_without_drafts(arguments):
         results.append(json.loads(out))
     assert results[0]["tokens"] == results[1]["tokens"]
     assert results[0]["speculation"]["drafted"] == 0 < results[1]["speculation"]["accepted"]
-
-
-def count_decoded(context, monkeypatch):
-    """A function that tells how many tokens the context decoded from now on."""
-    counts = []
-    evaluate = context._evaluate
-    monkeypatch.setattr(
-        context, "_evaluate", lambda tokens, *rest: counts.append(len(tokens)) or evaluate(tokens, *rest)
-    )
-    return lambda: sum(counts)
-
-
-def test_turns_of_a_conversation_evaluate_only_what_is_new(engine, monkeypatch):
-    history = [{"role": "user", "content": PROMPTS[-1]}]
-    for context in engine._contexts:
-        context.truncate(0)
-    first = engine.generate(engine.tokenize_chat(history), Sampler(), 20, num_draft=4)
-    list(first)
-    history += [{"role": "assistant", "content": first.text}, {"role": "user", "content": "And then?"}]
-    prompt = engine.tokenize_chat(history)
-    new = [len(prompt) - common_prefix(context.tokens, prompt) for context in engine._contexts]
-    assert max(new) < 60
-    assert len(prompt) > 700
-    decoded = [count_decoded(context, monkeypatch) for context in engine._contexts]
-    second = engine.generate(prompt, Sampler(), 20, num_draft=4)
-    list(second)
-    drafted = second.stats.drafted.total()
-    assert decoded[0]() <= new[0] + drafted + second.stats.rounds
-    assert decoded[1]() <= new[1] + drafted + second.stats.rounds
-    for context in engine._contexts:
-        context.truncate(0)
-    fresh = engine.generate(prompt, Sampler(), 20, num_draft=0)
-    list(fresh)
-    assert second.tokens == fresh.tokens

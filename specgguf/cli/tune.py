@@ -1,0 +1,245 @@
+"""`specgguf tune`: measure what batches cost, remember it, and say what would be faster."""
+
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from specgguf.cli import options, output
+from specgguf.cli.opening import Models, advised, check_adaptive, open_engine, open_profiles, open_resolver, open_store
+from specgguf.cli.options import Speculate
+from specgguf.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from specgguf.engine import Engine, EngineSettings
+    from specgguf.hub.store import Store
+    from specgguf.modelfile import HubFile, SplitFile
+    from specgguf.tuning import Tuned
+
+_BETTER = "Q4_0"
+"""What llama.cpp has the fastest kernels for, on most processors."""
+
+
+def tune(
+    pair: options.Pair = None,
+    target: options.Target = None,
+    draft: options.Draft = None,
+    quant: options.Quant = None,
+    draft_quant: options.DraftQuant = None,
+    quants: Annotated[
+        bool, typer.Option("--quants", help="Compare the target's quantizations instead: which is the fastest here?")
+    ] = False,
+    threads: options.Threads = None,
+    gpu_layers: options.GpuLayers = None,
+    draft_gpu_layers: options.DraftGpuLayers = None,
+    cache_type_k: options.CacheTypeK = None,
+    cache_type_v: options.CacheTypeV = None,
+    offline: options.Offline = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Make a faster draft without asking.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Measure what a batch costs by its width on this machine, and remember it, so that drafting starts well informed.
+
+    Run nothing else meanwhile. It also finds out whether the draft would be faster requantized, and offers to do that.
+    """
+    from specgguf.engine import EngineSettings
+
+    settings = EngineSettings(
+        n_gpu_layers=gpu_layers,
+        draft_n_gpu_layers=draft_gpu_layers,
+        n_threads=threads,
+        cache_type_k=cache_type_k,
+        cache_type_v=cache_type_v,
+    )
+    store = open_store(offline)
+    models = Models(pair, target, draft, quant, draft_quant)
+    if quants:
+        _compare_quants(store, models, settings, json)
+    else:
+        _tune(store, models, settings, yes, json)
+
+
+def _tune(store: "Store", models: Models, settings: "EngineSettings", yes: bool, json: bool) -> None:
+    from specgguf import tuning
+
+    with open_engine(store, models, Speculate.AUTO, None, settings) as engine, closing(store.progress):
+        check_adaptive(engine)
+        found = tuning.tune(engine, partial(store.progress.show, "measuring batches"))
+        report: dict[str, Any] = {
+            "target": engine.target_header.path.name,
+            "draft": engine.draft_header.path.name if engine.draft_header else None,
+            "width_s": found.width_s,
+            "draft_step_s": found.step_s,
+            "requantized_draft": None,
+        }
+        source = _published_draft(store, models)
+        if source and engine.speculative:
+            report["requantized_draft"] = _try_requantized(store, source, settings)
+        store.progress.close()
+        if json:
+            output.write_json(report)
+        else:
+            _show(found)
+        advice = report["requantized_draft"]
+        if source and advice and advice["saving"]:
+            _offer(store, engine, source, found, advice["saving"], yes)
+
+
+def _published_draft(store: "Store", models: Models) -> "HubFile | SplitFile | None":
+    """The draft that is used where nobody names one, unless it is one that was made here."""
+    from specgguf.modelfile import DerivedFile
+
+    if models.draft is not None or models.draft_quant is not None:
+        return None
+    draft = models.resolve(open_resolver(store), "draft")
+    if draft is None or isinstance(draft, Path | DerivedFile) or advised(store, draft) != draft:
+        return None
+    return draft
+
+
+def _try_requantized(
+    store: "Store", source: "HubFile | SplitFile", settings: "EngineSettings"
+) -> dict[str, Any] | None:
+    """What a step of the draft saves when it is requantized; None if that has been done."""
+    from specgguf.llama.quantize import quantize
+    from specgguf.modelfile import DerivedFile
+    from specgguf.tuning import Place, draft_saving
+
+    made = DerivedFile(source, _BETTER)
+    published, existing = store.provide([source])[0], store.find(made)
+    with TemporaryDirectory(dir=store.root) as folder:
+        path = existing or Path(folder) / f"{_BETTER}.gguf"
+        if not existing:
+            quantize(published, path, _BETTER, partial(store.progress.show, f"trying {made.name}"))
+        place = Place.of(settings, "draft")
+        saving = draft_saving(published, path, place, partial(store.progress.show, "comparing drafts"))
+    return {"quant": _BETTER, "saving": saving}
+
+
+def _offer(
+    store: "Store", engine: "Engine", source: "HubFile | SplitFile", found: "Tuned", saving: float, yes: bool
+) -> None:
+    from specgguf.modelfile import DerivedFile
+    from specgguf.tuning import advice_key
+
+    better = DerivedFile(source, _BETTER)
+    output.note(f"{better.name} takes {saving:.0%} less time a step on this machine; a draft changes speed, never text")
+    if not yes and not output.can_ask():
+        output.note("specgguf tune --yes makes it and uses it from then on")
+        return
+    if yes or output.confirm("Make it, and use it from now on?"):
+        (path,) = store.provide([better])
+        open_profiles(store).save(advice_key(store.digests.of(store.provide([source])[0])), {"quant": _BETTER})
+        engine.remember_costs(found.tables(1 - saving), path)
+        output.note(f"from now on {path} drafts where no --draft or --draft-quant says otherwise")
+
+
+def _show(found: "Tuned") -> None:
+    depths = list(found.width_s)
+    first = found.width_s[depths[0]]
+    head = ["width", *(f"ms at {depth}" for depth in depths), "relative"]
+    rows = [
+        [str(width), *(f"{1000 * found.width_s[depth][width]:.1f}" for depth in depths), f"{seconds / first[1]:.2f}"]
+        for width, seconds in first.items()
+    ]
+    output.table([head, *rows], left=0, bars=list(first.values()))
+    for depth, seconds in found.step_s.items():
+        output.write(f"draft step behind {depth} tokens: {1000 * seconds:.1f} ms\n")
+
+
+def _compare_quants(store: "Store", models: Models, settings: "EngineSettings", json: bool) -> None:
+    from specgguf import tuning
+    from specgguf.exact import MAX_WIDTH
+    from specgguf.hub.store import size_of
+
+    here, elsewhere = _quants(store, models)
+    place, widths = tuning.Place.of(settings, "target"), range(1, MAX_WIDTH + 1)
+    times = {}
+    with closing(store.progress):
+        draft = models.resolve(open_resolver(store), "draft")
+        draft_path = store.find(advised(store, draft)) if draft is not None else None
+        step_s = 0.0
+        if draft_path:
+            draft_place = tuning.Place.of(settings, "draft")
+            show = partial(store.progress.show, "measuring the draft")
+            step_s = tuning.file_times(draft_path, "draft", draft_place, [1], tuning.REPEATS, show)[1]
+        for name, path in here.items():
+            show = partial(store.progress.show, f"measuring {name}")
+            times[name] = tuning.file_times(path, "target", place, widths, tuning.REPEATS, show)
+    rows = [_row(name, size_of(path), times[name], step_s, "measured") for name, path in here.items()]
+    model = next(iter(here))
+    for name, size in elsewhere.items():
+        scaled = {width: seconds * size / size_of(here[model]) for width, seconds in times[model].items()}
+        rows.append(_row(name, size, scaled, step_s, f"estimated from the size of {model}"))
+    rows.sort(key=lambda row: row["size"])
+    report = {"acceptance": tuning.ACCEPTANCE, "draft_step_s": step_s or None, "quants": rows}
+    if json:
+        output.write_json(report)
+        return
+    head = ["quant", "GB", "tokens/s", "drafting", "drafts", "how it is known"]
+    cells = [
+        [
+            row["quant"],
+            f"{row['size'] / 1e9:.2f}",
+            f"{row['plain']:.1f}",
+            f"{row['speculative']:.1f}",
+            str(row["num_draft"]),
+            row["known"],
+        ]
+        for row in rows
+    ]
+    output.table([head, *cells], left=1)
+    output.write(
+        f"\nfastest plain: {max(rows, key=lambda row: row['plain'])['quant']}; "
+        f"fastest drafting: {max(rows, key=lambda row: row['speculative'])['quant']}, "
+        f"if {tuning.ACCEPTANCE:.0%} of the drafted tokens are accepted"
+        f"{'' if step_s else ' and drafting costs nothing, as there is no draft model here'}\n"
+    )
+
+
+def _quants(store: "Store", models: Models) -> tuple[dict[str, Path], dict[str, int]]:
+    """The target's quantizations: paths of those on this machine, the named one first; sizes of the others."""
+    from specgguf.llama.quantize import known_quants
+    from specgguf.modelfile import DerivedFile
+
+    resolver = open_resolver(store)
+    chosen = models.resolve(resolver, "target")
+    if chosen is None:
+        raise UsageError("no target", "give one with --pair or --target")
+    catalogue = resolver.catalogue
+    files: Mapping[str, Any] = next((files for files in catalogue.models.values() if chosen in files.values()), {})
+    (path,) = store.provide([chosen])
+    name = next((quant for quant, file in files.items() if file == chosen), path.name)
+    here, elsewhere = {name: path}, {}
+    for quant, file in files.items():
+        found = store.find(file)
+        if found:
+            here.setdefault(quant, found)
+        elif not isinstance(file, DerivedFile):
+            elsewhere[quant] = sum(part.size for part in file.hub_files)
+    if not isinstance(chosen, DerivedFile):
+        for quant in known_quants():
+            made = store.find(DerivedFile(chosen, quant))
+            if made and made not in here.values():
+                here.setdefault(f"{quant}, made here", made)
+    return here, elsewhere
+
+
+def _row(name: str, size: int, times: dict[int, float], step_s: float, known: str) -> dict[str, Any]:
+    from specgguf.tuning import expected_speed
+
+    speed, count = expected_speed(times, step_s)
+    return {
+        "quant": name,
+        "size": size,
+        "plain": 1 / times[1],
+        "speculative": speed,
+        "num_draft": count,
+        "known": known,
+        "width_s": times,
+    }
