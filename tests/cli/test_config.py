@@ -57,9 +57,11 @@ def test_where_every_value_comes_from(write, ask, tmp_path):
     result = ask("config", SPECGGUF_SPECULATE="off", HF_HUB_OFFLINE="1")
     first, blank, *rows = result.stdout.decode().splitlines()
     assert (first, blank) == (str(path), "")
-    assert [row.split() for row in rows if row.startswith(("threads", "stop", "run.speculate", "offline", "temp"))] == [
+    assert [
+        row.split() for row in rows if row.startswith(("threads", "stop", "run.speculate", "offline", "run.temp"))
+    ] == [
         ["run.speculate", '"off"', "SPECGGUF_SPECULATE"],
-        ["temp", "0.0", "default"],
+        ["run.temp", "0.0", "default"],
         ["stop", '["a",', '"🙂"]', "config.toml"],
         ["threads", "2", "config.toml"],
         ["offline", "true", "HF_HUB_OFFLINE"],

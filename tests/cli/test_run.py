@@ -307,6 +307,10 @@ def test_thoughts_are_hidden_on_request(toy_models, tmp_path, opens):
     hidden = "" if opens else everything
     assert specgguf("run", *command, "--no-think").stdout.decode() == hidden
     assert answer(*command, "--no-think")["text"] == hidden.strip()
+    *pieces, last = map(json.loads, specgguf("run", *command, "--no-think", "--jsonl").stdout.splitlines())
+    assert ("".join(piece["text"] for piece in pieces), last["text"]) == (hidden, hidden.strip())
+    lines = specgguf("run", *command[:-1], "--no-think", "--lines", stdin=b"the cat\n").stdout
+    assert json.loads(lines)["text"] == hidden.strip()
 
 
 def test_a_grammar_leaves_no_room_for_a_thought(toy_models, tmp_path):
