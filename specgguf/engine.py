@@ -184,6 +184,8 @@ class Engine(Closing):
         self.settings = settings
         self.notices: list[str] = []
         """What the user should be told, a line each."""
+        self.on_change: Callable[[str], object] = lambda _: None
+        """Is told in a line when drafting is given up while generating, and when it is taken up again."""
         self._arithmetics = candidates(settings.cache_type_k, settings.cache_type_v)
         check_cache_type("--cache-type-k", self._arithmetics[0].cache_type_k)
         check_cache_type("--cache-type-v", self._arithmetics[0].cache_type_v)
@@ -392,7 +394,8 @@ class Engine(Closing):
         num_draft = self.settings.num_draft if num_draft is None else num_draft
         model = None if mode == "ngram" else self.drafter(sampler)
         if mode in ("auto", "model", "ngram"):
-            return Auto(self._policy, self._costs, model, self._suffix if mode != "model" else None)
+            suffix = self._suffix if mode != "model" else None
+            return Auto(self._policy, self._costs, model, suffix, self.on_change)
         return Fixed(model, num_draft, self._widths) if model and num_draft and mode == "fixed" else Plain(self._widths)
 
     def draft_from(self, texts: Iterable[Sequence[int]]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specgguf.cli import options, output
-from specgguf.cli.opening import Models, open_engine, open_resolver, open_store
+from specgguf.cli.opening import Models, explain, open_engine, open_resolver, open_store
 from specgguf.cli.sampling import check_texts, read_file
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def chat(
         for line in engine.notices:
             output.note(line)
         if verbose:
-            output.log("".join(f"{line}\n" for line in engine.describe()))
+            explain(engine)
         return engine
 
     reader = open_reader(completions(context, open_resolver(store).catalogue.pairs), history)

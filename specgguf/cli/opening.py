@@ -100,6 +100,12 @@ def open_engine(
     return engine
 
 
+def explain(engine: "Engine") -> None:
+    """Tell the settings in effect, and from now on every change of mind about drafting, a line each."""
+    output.log("".join(f"{line}\n" for line in engine.describe()))
+    engine.on_change = lambda line: output.log(f"drafts: {line}\n")
+
+
 def check_adaptive(engine: "Engine") -> None:
     """Tell what the user should know; raises UsageError for a target that nothing can be drafted for."""
     for line in engine.notices:

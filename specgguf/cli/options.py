@@ -303,4 +303,6 @@ Stats = Annotated[
     bool | None,
     typer.Option("--stats/--no-stats", help="Statistics on stderr at the end; default: on a terminal."),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="llama.cpp's log and the settings in effect.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="llama.cpp's log, the settings, and each change of mind about drafting.")
+]

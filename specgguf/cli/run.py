@@ -12,7 +12,7 @@ import typer
 from specgguf.cli import options, output
 from specgguf.cli.answer import AnswerWriter
 from specgguf.cli.lines import answer_lines
-from specgguf.cli.opening import Models, open_engine, open_store
+from specgguf.cli.opening import Models, explain, open_engine, open_store
 from specgguf.cli.report import report
 from specgguf.cli.sampling import check_texts, parse_biases, read_file, read_grammar
 from specgguf.cli.stdin import PipedLines, read_piped
@@ -133,7 +133,7 @@ def run(
         exactly = [f"exact: {engine.exact_choice}"] if engine.exact_choice else []
         _tell(engine)
         if verbose:
-            output.log("".join(f"{line}\n" for line in engine.describe()))
+            explain(engine)
         if piped:
             answer_lines(piped, skip, answer, show_progress=not stats)
         if not asked:

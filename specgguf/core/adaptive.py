@@ -176,7 +176,8 @@ class Adaptive:
         outlook, gain = self._outlook, 1000 * self._ahead([])
         verdict = f"a draft gains {gain:.1f} ms a round"
         if self._parked:
-            verdict = f"parked, for the best draft would lose {-gain:.1f} ms a round; {self._failures} probes lost"
+            reason = "probing" if self._probing else f"the best draft would lose {-gain:.1f} ms a round"
+            verdict = f"parked: {reason}; {self._failures} probes lost"
         return (
             f"{self.rate:.1f} tokens/s; plain step {1000 * self.costs.plain:.1f} ms, "
             f"draft step {1000 * self.costs.draft_step:.1f} ms; "

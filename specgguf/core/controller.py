@@ -1,6 +1,6 @@
 """How many tokens to draft, by whom, and in batches of which width they are verified."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from specgguf.core.adaptive import Adaptive
@@ -59,8 +59,15 @@ class Auto:
     """As many tokens as pay, from a draft model or from text already seen, whichever promises more."""
 
     def __init__(
-        self, policy: Adaptive, costs: CostsByDepth, model: ModelDrafter | None, suffix: SuffixDrafter | None
+        self,
+        policy: Adaptive,
+        costs: CostsByDepth,
+        model: ModelDrafter | None,
+        suffix: SuffixDrafter | None,
+        on_change: Callable[[str], object] = lambda _: None,
     ) -> None:
+        """`on_change` is told in a line when drafting with the model is given up, and when it is taken up again."""
+        self._on_change = on_change
         self._policy = policy
         self._costs = costs
         self._model = model
@@ -97,6 +104,9 @@ class Auto:
         sent, accepted = len(draft.tokens), verdict.accepted
         known = accepted == sent and draft.unsent
         next_matched = verdict.output[-1] == draft.unsent[0] if known else None
+        parked = self._policy.parked
         self._policy.observe(sent, accepted, target_s, draft.seconds, draft.probabilities, next_matched)
         if self._suffix and draft.source == self._suffix.source:
             self._suffix.observe(accepted, sent)
+        if self._model and self._policy.parked is not parked:
+            self._on_change(self._policy.explain())

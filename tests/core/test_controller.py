@@ -35,12 +35,12 @@ def dear(width):
     return 1.0 * width
 
 
-def auto(target, draft_logits, sampler, sources, draft_s=0.1):
+def auto(target, draft_logits, sampler, sources, draft_s=0.1, on_change=lambda _: None):
     draft = TimedContext(draft_logits, lambda width: draft_s * width, max_rows=1)
     model = ModelDrafter(draft, sampler, NUM_TOKENS, ()) if "model" in sources else None
     suffix = SuffixDrafter() if "ngram" in sources else None
     costs = CostsByDepth(target.max_rows - 1)
-    return Auto(Adaptive(costs.at(0)), costs, model, suffix)
+    return Auto(Adaptive(costs.at(0)), costs, model, suffix, on_change)
 
 
 @settings(max_examples=100, deadline=None)
@@ -83,6 +83,22 @@ def test_and_hardly_ever_where_they_are_dear():
 def test_a_bad_draft_is_parked():
     count, sources = rounds(cheap, 0.0, sources=("model",))
     assert sources["model"] < 0.15 * count
+
+
+def test_a_change_of_mind_is_told_in_a_line():
+    def sharp(seed):
+        return lambda prefix: 8 * table(seed)(prefix)
+
+    def draft(prefix):  # right at first, then never, then right again
+        return sharp(4 if 40 < len(prefix) < 150 else 3)(prefix)
+
+    told = []
+    target = TimedContext(sharp(3), cheap)
+    controller = auto(target, draft, Sampler(), ("model",), on_change=told.append)
+    list(speculate(target, controller, Sampler(), [1, 2, 3], (), 1200))
+    assert ["parked" in line for line in told] == [True, False] * (len(told) // 2)
+    assert 2 <= len(told) <= 10
+    assert "the best draft would lose" in told[0]
 
 
 def test_text_that_repeats_is_copied_rather_than_drafted():
