@@ -176,7 +176,7 @@ class Adaptive:
         outlook, gain = self._outlook, 1000 * self._ahead([])
         verdict = f"a draft gains {gain:.1f} ms a round"
         if self._parked:
-            reason = "probing" if self._probing else f"the best draft would lose {-gain:.1f} ms a round"
+            reason = "probing" if gain > 0 else f"the best draft would lose {-gain:.1f} ms a round"
             verdict = f"parked: {reason}; {self._failures} probes lost"
         return (
             f"{self.rate:.1f} tokens/s; plain step {1000 * self.costs.plain:.1f} ms, "
