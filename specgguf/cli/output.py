@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
+    from specgguf.cli.markdown import MarkdownView
     from specgguf.core.stats import Stats
     from specgguf.engine import Generation
 
@@ -68,6 +69,15 @@ def write(text: str, style: str = "") -> None:
 def has_styles() -> bool:
     """Whether stdout is a terminal that shows colours, and may."""
     return answers_on_terminal() and _console(stderr=False).color_system is not None
+
+
+def open_markdown() -> "MarkdownView | None":
+    """What formats markdown on stdout; None where there are no styles."""
+    if not has_styles():
+        return None
+    from specgguf.cli.markdown import MarkdownView
+
+    return MarkdownView(_console(stderr=False))
 
 
 def answers_on_terminal() -> bool:

@@ -105,7 +105,7 @@ class Session(Closing):
             raise typer.Exit(INTERRUPTED)
 
     def _stream(self, turn: Turn) -> None:
-        writer = AnswerWriter(self.show_draft, self.chat.answering.think)
+        writer = AnswerWriter(self.show_draft, self.chat.answering.think, markdown=True)
         try:
             for said, source in turn:
                 writer.write(said, source)
