@@ -25,7 +25,7 @@ class TomlFile:
         self._path = path
         self._help = help_
         try:
-            self._text = path.read_text(encoding="utf-8")
+            self._text = path.read_text(encoding="utf-8-sig")  # Windows editors begin with a mark
             self.root: dict[str, Any] = tomllib.loads(self._text)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: {error}", "correct the file, or move it away") from None

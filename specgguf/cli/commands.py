@@ -53,7 +53,7 @@ def _undo(session: "Session", argument: str) -> None:
 
 
 def _retry(session: "Session", argument: str) -> None:
-    if session.chat.sampler().temperature == 0.0:
+    if session.chat.transcript.exchanges and session.chat.sampler().temperature == 0.0:
         output.note("at temperature 0 every seed gives the same answer: /set temp 0.8")
     session.answer(session.chat.retry)
 
@@ -125,8 +125,8 @@ def _stats(session: "Session", argument: str) -> None:
 
 def _draft(session: "Session", argument: str) -> None:
     session.show_draft = not session.show_draft
-    shown = "green or [] by the draft model, magenta or {} from text seen" if session.show_draft else "no longer"
-    output.note(f"what was guessed right is marked: {shown}")
+    shown = "is marked: green or [] by the draft model, magenta or {} from text seen"
+    output.note(f"what was guessed right {shown if session.show_draft else 'is no longer marked'}")
 
 
 def _speculate(session: "Session", argument: str) -> None:
@@ -136,6 +136,7 @@ def _speculate(session: "Session", argument: str) -> None:
     answering.mode = mode.value
     fixed = session.context.params["draft_max"] or DRAFT_MAX_FIXED
     answering.num_draft = fixed if mode is options.Speculate.FIXED else None
+    output.note(f"speculate is {mode.value}")
     if mode not in (options.Speculate.OFF, options.Speculate.NGRAM) and not session.chat.engine.has_draft:
         output.note("there is no draft model: this chat was begun without")
 

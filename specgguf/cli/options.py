@@ -1,5 +1,6 @@
 """Options that several commands share, as annotated types."""
 
+import sys
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -297,7 +298,10 @@ Lines = Annotated[
     typer.Option("--lines", help="Each line piped in is a prompt of its own, put after PROMPT; an object a line."),
 ]
 Skip = Annotated[
-    int, typer.Option("--skip", min=0, metavar="N", show_default=False, help="With --lines: begin after line N.")
+    int,
+    typer.Option(
+        "--skip", min=0, max=sys.maxsize, metavar="N", show_default=False, help="With --lines: begin after line N."
+    ),
 ]
 Stats = Annotated[
     bool | None,

@@ -135,12 +135,15 @@ def can_ask() -> bool:
 
 
 def confirm(question: str) -> bool:
-    """Ask on the terminal; raises UsageError where nobody can answer."""
+    """Ask on the terminal, Ctrl-D being no; raises UsageError where nobody can answer."""
     if not can_ask():
         raise UsageError("nobody can be asked whether to go on", "give --yes")
     from rich.prompt import Confirm
 
-    return Confirm.ask(question, console=_console(), default=False)
+    try:
+        return Confirm.ask(question, console=_console(), default=False)
+    except EOFError:
+        return False
 
 
 def error(message: str, hint: str) -> None:

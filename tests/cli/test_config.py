@@ -32,7 +32,7 @@ def found(result):
 
 
 def test_option_before_environment_before_file_before_default(write, ask, toy_models):
-    write(f"target = '{toy_models['target']}'\nspeculate = 'fixed'\nmax-tokens = 5\n[run]\njson = true\n")
+    write(f"\ufefftarget = '{toy_models['target']}'\nspeculate = 'fixed'\nmax-tokens = 5\n[run]\njson = true\n")
     models = ["-d", toy_models["draft"]]
     report = found(ask("run", *models, "the cat"))
     assert (report["output_tokens"], report["speculation"]["mode"]) == (5, "fixed")

@@ -94,6 +94,7 @@ def test_lines_that_are_done_can_be_skipped(pair):
     whole, rest = answers(*pair, stdin=stdin), answers(*pair, "--skip", 2, stdin=stdin)
     assert [(entry["line"], entry["tokens"]) for entry in rest] == [(3, whole[2]["tokens"])]
     assert answers(*pair, "--skip", 9, stdin=stdin) == []
+    failure(specgguf("run", *pair, "--lines", "--skip", 10**20, stdin=stdin), code=2)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
