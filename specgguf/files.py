@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from specgguf.errors import UsageError
+
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file that is there whole or not at all, whatever interrupts."""
@@ -10,3 +12,19 @@ def write_whole(path: Path, content: str | bytes) -> None:
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     temporary.write_bytes(content.encode() if isinstance(content, str) else content)
     temporary.replace(path)
+
+
+def check_place(path: Path) -> None:
+    """Before there is work to lose: raises UsageError where no file can be written."""
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: it is a folder", "name a file")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"cannot write {path}: there is no such folder", "choose another place")
+
+
+def save(path: Path, content: str | bytes) -> None:
+    """Write a file of the user's whole; raises UsageError if that cannot be."""
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", "choose another place") from None

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specgguf.errors import UsageError
-from specgguf.files import write_whole
+from specgguf.files import check_place, write_whole
 
 MOST = 200_000
 """Tokens kept of each tokenizer's texts, the latest: to take them up costs 4 microseconds and 400 bytes each."""
@@ -28,8 +28,7 @@ class NgramStore:
     def __init__(self, path: Path) -> None:
         """Raises UsageError if there is something else at `path`, or if it cannot be written to."""
         self._path = path
-        if not path.absolute().parent.is_dir():
-            raise UsageError(f"{path} cannot be written: there is no such folder", "choose another place")
+        check_place(path)
         self._known = self._read()
 
     def texts(self, fingerprint: str) -> list[list[int]]:

@@ -15,6 +15,7 @@ from specgguf.cli import options, output
 from specgguf.cli.opening import Models, check_adaptive, open_engine, open_store
 from specgguf.cli.options import Speculate
 from specgguf.errors import INTERRUPTED, UsageError
+from specgguf.files import check_place, save
 
 if TYPE_CHECKING:
     from specgguf.bench import Arm
@@ -233,18 +234,13 @@ def _check_report(path: Path) -> None:
     """Before anything is measured."""
     if path.suffix not in (".html", ".svg"):
         raise UsageError(f"--report {path}: neither .html nor .svg", "give it one of these endings")
-    if not path.absolute().parent.is_dir() or path.is_dir():
-        raise UsageError(f"{path} cannot be written: there is no such folder", "choose another place")
+    check_place(path)
 
 
 def _write_report(path: Path, result: dict[str, Any]) -> None:
     from specgguf.charts import page, speeds
-    from specgguf.files import write_whole
 
-    try:
-        write_whole(path, page(result) if path.suffix == ".html" else speeds(result["rows"]))
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}", "choose another place") from None
+    save(path, page(result) if path.suffix == ".html" else speeds(result["rows"]))
     output.note(f"wrote {path}")
 
 

@@ -11,7 +11,7 @@ import typer
 from specgguf.cli import options, output
 from specgguf.cli.opening import DRAFT_MAX_FIXED, Models
 from specgguf.errors import SpecggufError, UsageError
-from specgguf.files import write_whole
+from specgguf.files import check_place, save
 from specgguf.transcript import SAMPLING, Transcript, load
 
 if TYPE_CHECKING:
@@ -65,17 +65,13 @@ def _clear(session: "Session", argument: str) -> None:
 
 def _save(session: "Session", argument: str) -> None:
     path = _path(argument)
-    if not path.parent.is_dir() or path.is_dir():
-        raise UsageError(f"cannot write {path}: there is no such folder", "choose another place")
+    check_place(path)
     if path.exists() and path != session.file:
         if not session.reader.interactive:
             raise UsageError(f"{path} is there already", "choose another name")
         if not output.confirm(f"Overwrite {path}?"):
             return
-    try:
-        write_whole(path, session.chat.transcript.dump())
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}", "choose another place") from None
+    save(path, session.chat.transcript.dump())
     session.file = path
     output.note(f"saved {path}")
 

@@ -10,8 +10,7 @@ import typer
 from specgguf.cli import options, output
 from specgguf.cli.opening import Models, open_engine, open_store
 from specgguf.cli.options import Speculate
-from specgguf.errors import UsageError
-from specgguf.files import write_whole
+from specgguf.files import check_place, save
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,8 +67,7 @@ def record(
     from specgguf.engine import EngineSettings
     from specgguf.prompts import GOLDEN, built_in, read_prompts
 
-    if not file.parent.is_dir() or file.is_dir():
-        raise UsageError(f"{file} cannot be written: there is no such folder", "choose another place")
+    check_place(file)
     if file.exists() and not yes and not output.confirm(f"Overwrite {file}?"):
         return
     chosen = read_prompts(prompts) if prompts else built_in(GOLDEN)
@@ -98,10 +96,7 @@ def record(
             max_tokens=max_tokens,
             prompts=recordings,
         )
-    try:
-        write_whole(file, recorded.dump())
-    except OSError as error:
-        raise UsageError(f"cannot write {file}: {error.strerror}", "choose another place") from None
+    save(file, recorded.dump())
     output.note(f"recorded {len(recordings)} prompts in {file}")
 
 
