@@ -17,7 +17,7 @@ from specgguf.core.bitclasses import Measurement
 from specgguf.core.closing import Closing
 from specgguf.core.context import common_prefix
 from specgguf.core.controller import Auto, Controller, Fixed, Plain
-from specgguf.core.costs import WidthCosts
+from specgguf.core.costs import WidthCosts, time_widths
 from specgguf.core.depths import CostsByDepth, level_of
 from specgguf.core.drafting import ModelDrafter
 from specgguf.core.loop import Step, speculate
@@ -31,7 +31,7 @@ from specgguf.errors import ContextError, ModelError, ParityError, UsageError
 from specgguf.exact import MAX_WIDTH, Arithmetic, Prover, candidates
 from specgguf.header import Header
 from specgguf.llama import library
-from specgguf.llama.context import ContextSettings, LlamaContext, check_cache_type, time_widths
+from specgguf.llama.context import ContextSettings, LlamaContext, check_cache_type
 from specgguf.llama.grammar import GrammarText
 from specgguf.llama.model import ALL_LAYERS, Model
 from specgguf.llama.templates import ChatTemplate, Message

@@ -16,10 +16,9 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 def check_place(path: Path) -> None:
     """Before there is work to lose: raises UsageError where no file can be written."""
-    if path.is_dir():
-        raise UsageError(f"cannot write {path}: it is a folder", "name a file")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(f"cannot write {path}: there is no such folder", "choose another place")
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        reason = "it is a folder" if path.is_dir() else "there is no such folder"
+        raise UsageError(f"cannot write {path}: {reason}", "choose another place")
 
 
 def save(path: Path, content: str | bytes) -> None:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from specgguf.core.costs import fixed_speed, time_widths
 from specgguf.engine import Engine, EngineSettings, num_layers
 from specgguf.exact import MAX_WIDTH
 from specgguf.header import Header
 from specgguf.llama import library
-from specgguf.llama.context import ContextSettings, LlamaContext, time_widths
+from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.model import Model
 from specgguf.profiles import Fingerprint
 from specgguf.prompts import BENCH, built_in
@@ -125,15 +126,9 @@ def draft_saving(published: Path, requantized: Path, place: Place, on_progress: 
     return 1 - share if share <= _WORTH_IT else 0.0
 
 
-def expected_speed(times: Mapping[int, float], step_s: float) -> tuple[float, int]:
+def best_fixed(times: Mapping[int, float], step_s: float) -> tuple[float, int]:
     """Tokens per second with drafts of the best fixed length at the assumed acceptance, and that length."""
-
-    def speed(count: int) -> float:
-        cost = min(seconds for width, seconds in times.items() if width > count) + count * step_s
-        return sum(ACCEPTANCE**i for i in range(count + 1)) / cost
-
-    best = max(range(max(times)), key=speed)
-    return speed(best), best
+    return max((fixed_speed(times, count, ACCEPTANCE, step_s), count) for count in range(max(times)))
 
 
 def advice_key(digest: str) -> Fingerprint:

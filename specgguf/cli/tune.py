@@ -231,9 +231,9 @@ def _quants(store: "Store", models: Models) -> tuple[dict[str, Path], dict[str, 
 
 
 def _row(name: str, size: int, times: dict[int, float], step_s: float, known: str) -> dict[str, Any]:
-    from specgguf.tuning import expected_speed
+    from specgguf.tuning import best_fixed
 
-    speed, count = expected_speed(times, step_s)
+    speed, count = best_fixed(times, step_s)
     return {
         "quant": name,
         "size": size,

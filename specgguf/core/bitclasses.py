@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 
 from specgguf.core.context import Context
+from specgguf.core.costs import fixed_speed
 
 Partition = tuple[tuple[int, ...], ...]
 
@@ -91,8 +92,8 @@ def expected_speed(widths: Sequence[int], seconds: dict[int, float], plain_s: fl
     `plain_s` is the time of one token under the usual settings.
     """
 
-    def speed(num_draft: int, acceptance: float, draft_cost: float) -> float:
-        cost = min(seconds[width] for width in widths if width > num_draft) + num_draft * draft_cost * plain_s
-        return sum(acceptance**i for i in range(num_draft + 1)) / cost
-
-    return geometric_mean(max(speed(count, *draft) for count in range(max(widths))) for draft in _DRAFTS)
+    times = {width: seconds[width] for width in widths}
+    return geometric_mean(
+        max(fixed_speed(times, count, acceptance, cost * plain_s) for count in range(max(widths)))
+        for acceptance, cost in _DRAFTS
+    )

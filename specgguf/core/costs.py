@@ -1,9 +1,11 @@
 """What a target decode costs by its width, and what a draft step costs."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from math import exp, log
 from typing import Any
+
+from specgguf.core.context import Context
 
 _MEMORY = 12.0
 """A time is an average over about so many rounds."""
@@ -166,6 +168,29 @@ class WidthCosts:
         if width < seen[0]:
             return self._times[seen[0]].value - _growth(seen[0] / width)
         return self._times[seen[-1]].value + _growth(width / seen[-1])
+
+
+def fixed_speed(times: Mapping[int, float], num_draft: int, acceptance: float, step_s: float) -> float:
+    """Tokens per second with drafts of one length, each token accepted this often if those before it are.
+
+    `times`: seconds of a batch, for the widths there are; `step_s`: seconds of a draft step. (Leviathan et al., arXiv
+    2211.17192, theorem 3.8, with the times of this machine.)
+    """
+    round_s = min(seconds for width, seconds in times.items() if width > num_draft) + num_draft * step_s
+    return sum(acceptance**i for i in range(num_draft + 1)) / round_s
+
+
+def time_widths(context: Context, tokens: Sequence[int], widths: Sequence[int]) -> dict[int, float]:
+    """Seconds of a batch by width: the last of `tokens`, as many as the widest has, decoded behind the others."""
+    depth = len(tokens) - max(widths)
+    context.sync(tokens[:depth])
+    seconds = {}
+    for width in widths:
+        begin_s = context.decode_s
+        context.decode(tokens[depth : depth + width], rows=width)
+        seconds[width] = context.decode_s - begin_s
+        context.truncate(depth)
+    return seconds
 
 
 def _growth(ratio: float) -> float:

@@ -152,16 +152,3 @@ class LlamaContext(Context, Closing):
             lib.llama_batch_free(self._batch)
             lib.llama_free(self._pointer)
             self._pointer = None
-
-
-def time_widths(context: Context, tokens: Sequence[int], widths: Sequence[int]) -> dict[int, float]:
-    """Seconds of a batch by width: the last of `tokens`, as many as the widest has, decoded behind the others."""
-    depth = len(tokens) - max(widths)
-    context.sync(tokens[:depth])
-    seconds = {}
-    for width in widths:
-        begin_s = context.decode_s
-        context.decode(tokens[depth : depth + width], rows=width)
-        seconds[width] = context.decode_s - begin_s
-        context.truncate(depth)
-    return seconds

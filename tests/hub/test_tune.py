@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specgguf.profiles import Profiles
-from specgguf.tuning import advice_key, expected_speed
+from specgguf.tuning import advice_key, best_fixed
 from tests.cli.program import failure, specgguf
 
 PAIR = "[pairs.toys]\ntarget = 'toy:Q4_0'\ndraft = 'toy:Q4_0'\n"
@@ -116,5 +116,5 @@ def test_a_target_that_cannot_be_drafted_for(toys, toy_models, command):
 
 def test_the_best_fixed_length():
     free = {1: 1.0, 2: 1.0, 3: 1.0}
-    assert expected_speed(free, 0.0) == (pytest.approx(1 + 0.8 + 0.64), 2)
-    assert expected_speed({1: 1.0, 2: 3.0}, 1.0) == (1.0, 0)
+    assert best_fixed(free, 0.0) == (pytest.approx(1 + 0.8 + 0.64), 2)
+    assert best_fixed({1: 1.0, 2: 3.0}, 1.0) == (1.0, 0)
