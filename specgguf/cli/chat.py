@@ -65,7 +65,7 @@ def chat(
 
     from specgguf.chat import USUAL_CTX, Answering, Chat
     from specgguf.cli.commands import completions, read_transcript
-    from specgguf.cli.prompt import open_reader
+    from specgguf.cli.reader import open_reader
     from specgguf.cli.session import Session
     from specgguf.engine import EngineSettings
     from specgguf.llama.library import log_to

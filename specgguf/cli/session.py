@@ -12,7 +12,7 @@ from specgguf.cli import output
 from specgguf.cli.answer import AnswerWriter
 from specgguf.cli.commands import COMMANDS
 from specgguf.cli.opening import Models
-from specgguf.cli.prompt import Reader
+from specgguf.cli.reader import Reader
 from specgguf.core.closing import Closing
 from specgguf.engine import Engine
 from specgguf.errors import INTERRUPTED, ContextFullError, SpecggufError, UsageError

@@ -1,6 +1,5 @@
 """Where a chat's messages come from: a person at the keyboard, or lines of stdin."""
 
-import codecs
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import create_output
 
+from specgguf.cli.stdin import text_of
 from specgguf.errors import UsageError
 
 _PROMPT = "> "
@@ -44,16 +44,10 @@ class Lines:
         self._number = 0
 
     def read(self, draft: str = "") -> str:
-        """The next line; raises UsageError if it is not UTF-8 text."""
+        """The next line; raises UsageError if it is no text."""
         while sys.stdin is not None and (line := sys.stdin.buffer.readline()):
             self._number += 1
-            try:
-                text = line.removeprefix(codecs.BOM_UTF8).decode().rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise UsageError(
-                    f"line {self._number} of stdin is not UTF-8 text (byte {error.start})",
-                    "convert it first, for example with iconv",
-                ) from None
+            text = text_of(line, f"line {self._number} of stdin").rstrip("\r\n")
             if text.strip():
                 return text
         raise EOFError
