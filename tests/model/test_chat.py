@@ -177,17 +177,20 @@ def test_a_full_context():
             fill(chat)
         before = chat.transcript.exchanges
         assert all(exchange.answer for exchange in before)
-        turn = chat.ask("And now?", shift=True)
-        say(turn)
-        kept = chat.transcript.exchanges
-        assert turn.dropped == len(before) + 1 - len(kept) > 0
-        one_more = Transcript("Be brief.", [before[-len(kept)], *kept[:-1], Exchange("And now?")])
-        assert turn.generation.prompt_tokens <= 128 < len(engine.tokenize_chat(one_more.messages()))
+        question = "And now? " * 8
+        for start in (before[1:], before):  # an odd and an even number is dropped
+            chat.transcript.exchanges = start
+            turn = chat.ask(question, shift=True)
+            say(turn)
+            kept = chat.transcript.exchanges
+            assert turn.dropped == len(start) + 1 - len(kept) > 0
+            one_more = Transcript("Be brief.", [start[-len(kept)], *kept[:-1], Exchange(question)])
+            assert turn.generation.prompt_tokens <= 128 < len(engine.tokenize_chat(one_more.messages()))
         assert chat.transcript.messages()[0]["content"] == "Be brief."
         assert_as_fresh(chat, engine)
         with pytest.raises(ContextError, match="the prompt has"):
             chat.ask(STORY, shift=True)
-        assert chat.transcript.exchanges[-1].question == "And now?"
+        assert chat.transcript.exchanges[-1].question == question
         chat.answering.max_tokens = None
         endless = chat.ask("Count to one thousand, and name every number.", shift=True)
         say(endless)
