@@ -8,25 +8,20 @@ Behind the arms of a prompt comes a trace of its plain answer: what the drafts w
 and what batches and draft steps cost there. From the traces follows how fast drafting could have been at best.
 """
 
-import math
 import platform
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from statistics import median
 from typing import Any
 
-import numpy as np
-
+from specgguf.comparison import WARM_UP, Rounds, Run, in_turns, summarize
 from specgguf.core.context import common_prefix
 from specgguf.core.costs import WidthCosts
 from specgguf.core.oracle import best_s, chains
 from specgguf.core.sampling import Sampler
 from specgguf.core.suffix import SuffixDrafter
-from specgguf.endpoint import Endpoint
 from specgguf.engine import Engine, Mode
-from specgguf.errors import UsageError
 from specgguf.header import Header
 from specgguf.llama import library
 from specgguf.prompts import Prompt
@@ -37,14 +32,6 @@ with a 95% interval bootstrapped over prompts. Of oracle: the share of the speed
 found by replaying the plain answers with the fate of every possible draft known beforehand and the costs measured in
 the same run. Length: the tokens a round yields on average, the target's own included. Undrafted: the share of rounds
 without a draft. Outside: the share of time spent outside llama.cpp."""
-
-METHOD_OF_ENDPOINTS = """Each prompt is one request for a streamed chat completion, to one server after the other, in
-an order that turns with every prompt. Speed is the geometric mean over prompts of the paired ratios of seconds per
-token, from the second piece on, with a 95% interval bootstrapped over prompts. Counted: whether the server has told the
-number of tokens (usage) or the pieces it sent were counted, of which one may hold several tokens."""
-
-_RESAMPLES = 2000
-_WARM_UP = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,41 +44,6 @@ class Arm:
 
 
 PLAIN = Arm("plain", "off")
-
-
-@dataclass(frozen=True, slots=True)
-class Rounds:
-    """How an answer of ours was decoded. `outside_s`: seconds spent outside llama.cpp."""
-
-    rounds: int
-    undrafted: int
-    drafted_at: list[int]
-    """Draft tokens sent to verification, by their position in the draft."""
-    accepted_at: list[int]
-    outside_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One answer of one arm. Times in seconds; `decode_s` and `tokens` count from the second round or piece on."""
-
-    arm: str
-    category: str
-    prompt: int
-    tokens: int
-    decode_s: float
-    first_token_s: float
-    total_s: float
-    output_tokens: int
-    rounds: Rounds | None = None
-    """None for a server's."""
-    counted_by: str = "tokens"
-    """For a server's: usage, if it has told how many tokens there were, else pieces."""
-
-    @property
-    def token_s(self) -> float:
-        """Seconds a token took."""
-        return self.decode_s / max(1, self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +84,13 @@ def measure(
     Before that comes a short answer that nobody looks at: it brings both models into memory.
     """
     first = engine.tokenize_chat([{"role": "user", "content": prompts[0].prompt}])
-    list(engine.generate(first, sampler, _WARM_UP, num_draft=1))
-    rounds = [(time, number) for time in range(repeat) for number in range(len(prompts))]
-    done, total = 0, len(rounds) * (len(arms) + 1)
-    for time, number in rounds:
+    list(engine.generate(first, sampler, WARM_UP, num_draft=1))
+    done, total = 0, repeat * len(prompts) * (len(arms) + 1)
+    for number, turned in in_turns(len(prompts), arms, repeat):
         prompt = prompts[number]
         tokens = engine.tokenize_chat([{"role": "user", "content": prompt.prompt}])
-        turn = (number + time) % len(arms)
         runs, plain = [], list[int]()
-        for arm in [*arms[turn:], *arms[:turn]]:
+        for arm in turned:
             on_progress(done, total)
             run, answer = _run(engine, tokens, arm, prompt.category, number, sampler, max_tokens)
             runs.append(run)
@@ -197,56 +147,6 @@ def _trace(
     return Trace(category, number, chains(hits), copied, widths, median(steps) if steps else None)
 
 
-def measure_endpoints(
-    endpoints: Mapping[str, Endpoint],
-    prompts: Sequence[Prompt],
-    max_tokens: int,
-    temperature: float,
-    seed: int,
-    repeat: int,
-    on_progress: Callable[[int, int], object],
-) -> Iterator[list[Run]]:
-    """Have every prompt answered by every server, `repeat` times. Before that each gives a short answer to wake up."""
-    for endpoint in endpoints.values():
-        endpoint.ask(prompts[0].prompt, _WARM_UP, temperature, seed)
-    rounds = [(time, number) for time in range(repeat) for number in range(len(prompts))]
-    done, arms = 0, list(endpoints)
-    for time, number in rounds:
-        prompt, turn, runs = prompts[number], (number + time) % len(arms), []
-        for arm in [*arms[turn:], *arms[:turn]]:
-            on_progress(done, len(rounds) * len(arms))
-            answer = endpoints[arm].ask(prompt.prompt, max_tokens, temperature, seed)
-            runs.append(
-                Run(
-                    arm,
-                    prompt.category,
-                    number,
-                    max(0, answer.num_tokens - 1),
-                    answer.last_s - answer.first_s,
-                    answer.first_s,
-                    answer.last_s,
-                    answer.num_tokens,
-                    counted_by=answer.counted_by,
-                )
-            )
-            done += 1
-        yield runs
-
-
-def report_endpoints(endpoints: Mapping[str, Endpoint], base: str, runs: Sequence[Run]) -> dict[str, Any]:
-    """Everything that was measured of servers, relative to the one named `base`; raises UsageError as `report`."""
-    rows = summarize(runs, base, {})
-    if len(endpoints) == 1:  # nothing to compare with
-        rows = [{name: value for name, value in row.items() if not name.startswith("speed")} for row in rows]
-    return {
-        **{arm: {"url": endpoint.url, "model": endpoint.model} for arm, endpoint in endpoints.items()},
-        "machine": {"system": platform.platform(), "specgguf": version("specgguf")},
-        "method": " ".join(METHOD_OF_ENDPOINTS.split()),
-        "rows": rows,
-        "runs": [asdict(run) for run in runs],
-    }
-
-
 def report(engine: Engine, measured: Sequence[Measured]) -> dict[str, Any]:
     """Everything that was measured, with what and on which machine; raises UsageError if nothing could be timed."""
     runs = [run for prompt in measured for run in prompt.runs]
@@ -287,74 +187,3 @@ def _oracle(traces: Sequence[Trace], known: WidthCosts) -> dict[int, float]:
     return {
         trace.prompt: len(trace.drafted) * known.plain / best_s(trace.drafted, trace.copied, known) for trace in traces
     }
-
-
-def summarize(runs: Sequence[Run], base: str, oracle: Mapping[int, float]) -> list[dict[str, Any]]:
-    """A row for each arm and category, and for each arm over all; speed is relative to the arm `base`.
-
-    `oracle`: the best speed there can be, by prompt. Raises UsageError if no answer could be timed.
-    """
-    usual: dict[int, list[float]] = {}
-    for run in runs:
-        if run.arm == base and run.tokens:
-            usual.setdefault(run.prompt, []).append(run.token_s)
-    timed = [run for run in runs if run.tokens and run.prompt in usual]
-    if not timed:
-        raise UsageError("no answer was long enough to be timed", "give a larger --max-tokens, or other prompts")
-    arms = sorted({run.arm for run in timed}, key=lambda arm: (arm != base, arm))
-    rows = []
-    for category in (*dict.fromkeys(run.category for run in timed), "all"):
-        for arm in arms:
-            mine = [run for run in timed if run.arm == arm and category in (run.category, "all")]
-            if mine:
-                rows.append({"category": category, "arm": arm, **_row(mine, usual, oracle)})
-    return rows
-
-
-def _row(runs: Sequence[Run], usual: Mapping[int, Sequence[float]], oracle: Mapping[int, float]) -> dict[str, Any]:
-    by_prompt: dict[int, list[float]] = {}
-    for run in runs:
-        by_prompt.setdefault(run.prompt, []).append(run.token_s)
-    logs = [math.log(np.median(usual[prompt]) / np.median(times)) for prompt, times in by_prompt.items()]
-    means = np.random.default_rng(0).choice(logs, (_RESAMPLES, len(logs))).mean(axis=1)
-    totals = [run.total_s for run in runs]
-    row: dict[str, Any] = {
-        "prompts": len(by_prompt),
-        "tokens_per_s": 1 / float(np.median([run.token_s for run in runs])),
-        "speed": math.exp(sum(logs) / len(logs)),
-        "speed_low": math.exp(float(np.quantile(means, 0.025))),
-        "speed_high": math.exp(float(np.quantile(means, 0.975))),
-        "speed_worst": math.exp(min(logs)),
-        "first_token_s": float(np.median([run.first_token_s for run in runs])),
-        "last_token_s_p50": float(np.quantile(totals, 0.5)),
-        "last_token_s_p95": float(np.quantile(totals, 0.95)),
-    }
-    if oracle:
-        row["oracle_speed"] = math.exp(sum(math.log(oracle[prompt]) for prompt in by_prompt) / len(logs))
-        row["of_oracle"] = row["speed"] / row["oracle_speed"]
-    decoded = [run.rounds for run in runs if run.rounds]
-    if decoded:
-        row |= _drafting(decoded, sum(run.output_tokens for run in runs))
-        row["outside"] = sum(rounds.outside_s for rounds in decoded) / max(1e-9, sum(run.decode_s for run in runs))
-    else:
-        row["counted_by"] = ", ".join(sorted({run.counted_by for run in runs}))
-    return row
-
-
-def _drafting(decoded: Sequence[Rounds], num_tokens: int) -> dict[str, Any]:
-    drafted, accepted = _sums([one.drafted_at for one in decoded]), _sums([one.accepted_at for one in decoded])
-    num_rounds = max(1, sum(one.rounds for one in decoded))
-    return {
-        "mean_acceptance_length": num_tokens / num_rounds,
-        "acceptance_rate": sum(accepted) / max(1, sum(drafted)),
-        "per_position": [right / sent for right, sent in zip(accepted, drafted, strict=True)],
-        "undrafted": sum(one.undrafted for one in decoded) / num_rounds,
-    }
-
-
-def _sums(counts: Sequence[Sequence[int]]) -> list[int]:
-    """Position by position."""
-    total = Counter[int]()
-    for row in counts:
-        total.update(dict(enumerate(row)))
-    return [total[at] for at in sorted(total)]

@@ -172,7 +172,7 @@ def _measure_pair(
 
 
 def _measure_servers(task: Task, url: str, baseline: str | None, model: str | None) -> dict[str, Any]:
-    from specgguf.bench import measure_endpoints, report_endpoints
+    from specgguf import serverbench
     from specgguf.endpoint import Endpoint
 
     progress = output.TerminalProgress()
@@ -180,7 +180,7 @@ def _measure_servers(task: Task, url: str, baseline: str | None, model: str | No
     with ExitStack() as resources, closing(progress):
         endpoints = {arm: resources.enter_context(Endpoint(url, model)) for arm, url in urls.items()}
         measured, interrupted = _collect(
-            measure_endpoints(
+            serverbench.measure(
                 endpoints,
                 task.prompts,
                 task.max_tokens,
@@ -191,7 +191,7 @@ def _measure_servers(task: Task, url: str, baseline: str | None, model: str | No
             )
         )
         runs = [run for answers in measured for run in answers]
-        return {**task.described(), "interrupted": interrupted, **report_endpoints(endpoints, next(iter(urls)), runs)}
+        return {**task.described(), "interrupted": interrupted, **serverbench.report(endpoints, next(iter(urls)), runs)}
 
 
 def _collect(measuring: Iterator[T]) -> tuple[list[T], bool]:
