@@ -200,6 +200,11 @@ def _rate(accepted: int, drafted: int) -> float:
     return accepted / max(1, drafted)
 
 
+def sampling_of(sampler: Sampler) -> dict[str, Any]:
+    """What a golden file keeps of it; the seed is each prompt's own."""
+    return {name: getattr(sampler, name) for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")}
+
+
 def circumstances(engine: Engine, digest_of: Callable[[Path], str]) -> dict[str, str | None]:
     """What a text may depend on, besides prompt and sampling."""
     models = {"target": engine.target_header, "draft": engine.draft_header if engine.speculative else None}

@@ -14,7 +14,7 @@ from specgguf.errors import UsageError
 from specgguf.files import check_place, write_whole
 
 MOST = 200_000
-"""Tokens kept of each tokenizer's texts, the latest: to take them up costs 4 microseconds and 400 bytes each."""
+"""Tokens kept of each tokenizer's texts, the latest: all of them are indexed anew at every start."""
 
 _Tokens = NDArray[np.int32]
 

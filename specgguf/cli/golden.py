@@ -87,9 +87,7 @@ def record(
         recorded = goldens.Golden(
             made_with=goldens.circumstances(engine, store.digests.of),
             models=models._asdict(),
-            sampling={
-                name: getattr(sampler, name) for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")
-            },
+            sampling=goldens.sampling_of(sampler),
             exact=exact,
             speculate=speculate.value,
             draft_max=draft_max,
