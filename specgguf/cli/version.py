@@ -1,6 +1,5 @@
 """`specgguf --version`."""
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -11,6 +10,8 @@ from specgguf.cli import output
 def _show(wanted: bool) -> None:
     if not wanted:
         return
+    from importlib.metadata import version
+
     output.write(f"specgguf {version('specgguf')}\n")
     from specgguf.llama import library
 
