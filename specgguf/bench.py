@@ -51,13 +51,15 @@ class Trace:
     """What is known of a plain answer afterwards.
 
     `drafted` and `copied`: how many of the tokens that follow each position the draft model, and text already seen,
-    would have got right there. `width_s`: seconds of a batch at the answer's end by width; `step_s`: of a draft step.
+    would have got right there. `confidence`: how sure the draft model was of its guess. `width_s`: seconds of a batch at
+    the answer's end by width; `step_s`: of a draft step.
     """
 
     category: str
     prompt: int
     drafted: list[int]
     copied: list[int]
+    confidence: list[float]
     width_s: dict[int, float]
     step_s: float | None
 
@@ -135,23 +137,24 @@ def _trace(
     engine: Engine, prompt: Sequence[int], answer: Sequence[int], category: str, number: int, sampler: Sampler
 ) -> Trace:
     model, suffix = engine.drafter(sampler), SuffixDrafter(engine.eog)
-    hits, copied, steps = [], [], []
+    hits, copied, confidence, steps = [], [], [], []
     for at in range(len(answer)):
         tokens = [*prompt, *answer[:at]]
         draft = model.draft(tokens, 1) if model else None
         hits.append(draft is not None and draft.tokens == answer[at : at + 1])
         if draft and draft.tokens:
             steps.append(draft.seconds)
+        confidence.append(draft.probabilities[0] if draft and draft.tokens else 0.0)
         copied.append(common_prefix(suffix.propose(tokens, engine.max_width - 1).tokens, answer[at:]))
     widths = engine.time_widths([*prompt, *answer])
-    return Trace(category, number, chains(hits), copied, widths, median(steps) if steps else None)
+    return Trace(category, number, chains(hits), copied, confidence, widths, median(steps) if steps else None)
 
 
 def report(engine: Engine, measured: Sequence[Measured]) -> dict[str, Any]:
     """Everything that was measured, with what and on which machine; raises UsageError if nothing could be timed."""
     runs = [run for prompt in measured for run in prompt.runs]
     traces = [prompt.trace for prompt in measured]
-    rows = summarize(runs, PLAIN.name, _oracle(traces, _costs(engine, traces)) if traces else {})
+    rows = summarize(runs, PLAIN.name, _oracle(traces, _costs(engine, traces, runs)) if traces else {})
     return {
         "target": _named(engine.target_header),
         "draft": _named(engine.draft_header) if engine.draft_header else None,
@@ -175,10 +178,12 @@ def _named(header: Header) -> str:
     return header.path.name if header.name == header.path.name else f"{header.name} ({header.path.name})"
 
 
-def _costs(engine: Engine, traces: Sequence[Trace]) -> WidthCosts:
-    """What batches and draft steps have cost in the whole run."""
+def _costs(engine: Engine, traces: Sequence[Trace], runs: Sequence[Run]) -> WidthCosts:
+    """What batches and draft steps have cost in the whole run: plain steps in the plain answers themselves."""
     steps = [trace.step_s for trace in traces if trace.step_s is not None]
     times = {width: median(trace.width_s[width] for trace in traces) for width in traces[0].width_s}
+    plain = [run.token_s for run in runs if run.arm == PLAIN.name and run.tokens]
+    times[min(times)] = median(plain or [times[min(times)]])
     return engine.costs(times, median(steps) if steps else None)
 
 

@@ -2,7 +2,7 @@
 
 A text that differs is not yet a bug: llama.cpp rounds by batch width, and where the two best tokens nearly tie, that
 can tip the choice. So the recording holds the margin of every choice, and where a text forks, the margin there is
-compared with how much such gaps move between batch widths.
+compared with how much such gaps move between batch widths: in that very answer, unless less than in others.
 """
 
 import hashlib
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specgguf.core.sampling import Sampler
 from specgguf.engine import Engine, Mode
@@ -23,7 +24,8 @@ from specgguf.prompts import Prompt
 
 FORMAT = 1
 _WIDTHS = (2, 3, 5, 8, 16)
-_MOST_REPLAYS = 3
+_BEST = 8
+"""Tokens of a position whose gaps are compared: others are hardly chosen."""
 _MAKE_ONE = "make one with specgguf golden record"
 _NO_CHOICE = 1e6
 """The margin where only one token was allowed."""
@@ -147,7 +149,8 @@ def verify(
         verdict, margin = Verdict.SAME, None
         if position is not None and position < len(recording.margins):
             margin = recording.margins[position]
-            noise.measure(engine, tokens, recording.tokens[: position + 1])
+            if margin > noise.level:
+                noise.measure(engine, tokens, recording.tokens[: position + 1])
             verdict = Verdict.NEAR_TIE if margin <= noise.level else Verdict.DIFFERENT
         elif position is not None or hashlib.sha256(text.encode()).hexdigest() != recording.text_sha256:
             verdict = Verdict.DIFFERENT
@@ -167,23 +170,19 @@ def verify(
 
 @dataclass(slots=True)
 class Noise:
-    """How much the gap between the two best tokens moves between batch widths, in logits: the most that was seen."""
+    """How much the gaps between a position's best tokens move between batch widths, in logits: the most that was seen."""
 
     level: float = 0.0
-    replays: int = 0
 
     def measure(self, engine: Engine, prompt: Sequence[int], output: Sequence[int]) -> None:
-        """Decode a known answer at several widths; after a few answers enough is known."""
-        if self.replays == _MOST_REPLAYS:
-            return
-        self.replays += 1
-        usual: list[tuple[int, int, float]] = []
+        """Look at an answer that is known already, decoding it at several widths."""
+        usual: list[tuple[NDArray[np.intp], NDArray[np.float32]]] = []
         for logits in engine.replay(prompt, output, 1):
-            second, first = np.argpartition(logits, -2)[-2:]
-            usual.append((first, second, float(logits[first] - logits[second])))
+            best = np.argpartition(logits, -_BEST)[-_BEST:]
+            usual.append((best, logits[best]))
         for width in (width for width in _WIDTHS if width <= engine.max_width):
-            for (first, second, gap), logits in zip(usual, engine.replay(prompt, output, width), strict=True):
-                self.level = max(self.level, abs(float(logits[first] - logits[second]) - gap))
+            for (best, before), logits in zip(usual, engine.replay(prompt, output, width), strict=True):
+                self.level = max(self.level, float(np.ptp(logits[best] - before)))
 
 
 def _fork(one: Sequence[int], two: Sequence[int]) -> int | None:

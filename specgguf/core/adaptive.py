@@ -126,6 +126,11 @@ class Adaptive:
                 take, gain = count, tokens * worth - extras[count]
         return take, gain
 
+    @property
+    def least(self) -> float:
+        """How likely the first token of a proposal has to be: else it does not pay however sure the others are."""
+        return self.rate * min(extra / count for count, extra in enumerate(self.costs.extras()) if count)
+
     def prospect(self) -> float:
         """The seconds that a draft not yet begun is expected to gain over a plain step: to compare with `value`."""
         return 0.0 if self._parked else max(0.0, self._ahead([]))

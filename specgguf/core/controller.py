@@ -84,7 +84,7 @@ class Auto:
         limit = min(limit, policy.costs.cap)
         seen, gain = Draft(), 0.0
         if self._suffix and limit > 0:
-            proposal = self._suffix.propose(tokens, limit)
+            proposal = self._suffix.propose(tokens, limit, policy.least)
             count, gain = policy.value(proposal.probabilities)
             seen = Draft(self._suffix.source, proposal.tokens[:count])
         if self._model and gain <= policy.prospect():

@@ -77,8 +77,7 @@ class ModelDrafter:
 def _probability(logits: NDArray[np.float32], token: int, temperature: float) -> float:
     """How likely `token` is, truncations aside, at this temperature (at 1 for greedy decoding)."""
     temperature = temperature or 1.0
-    peak = logits.max()
-    near = logits[
-        logits > peak - np.float32(16 * temperature)
-    ]  # each of the others is less than a millionth of the best
-    return float(np.exp((logits[token] - peak) / temperature) / np.exp((near - peak) / temperature).sum())
+    # Each of the others is less than a millionth as likely.
+    near = logits[logits > logits[token] - np.float32(16 * temperature)]
+    with np.errstate(over="ignore"):  # a grammar may force a token that is next to impossible
+        return float(1 / np.exp((near - logits[token]) / temperature).sum())

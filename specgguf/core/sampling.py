@@ -98,6 +98,11 @@ class Sampler:
             return Choice(token, self._margin(adjusted, token, tokens, ahead))
 
     def _choose(self, logits: NDArray[np.float32], tokens: Sequence[int], ahead: Sequence[int]) -> int:
+        if self.temperature == 0.0 and self.grammar is None:  # one pass over the logits
+            token = int(logits.argmax())
+            if not np.isfinite(logits[token]):
+                _check(logits)
+            return token
         _check(logits)
         allow = self._allow(tokens, ahead)
         if self.temperature == 0.0:

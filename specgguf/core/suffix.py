@@ -247,8 +247,11 @@ class SuffixDrafter:
         for token in self._own.tokens:
             self._elsewhere.advance(token)
 
-    def propose(self, tokens: Sequence[int], limit: int) -> Proposal:
-        """At most `limit` tokens that may follow `tokens`, fewer where nothing matches or the text would end."""
+    def propose(self, tokens: Sequence[int], limit: int, least: float = 0.0) -> Proposal:
+        """At most `limit` tokens that may follow `tokens`, fewer where nothing matches or the text would end.
+
+        Behind a first token less likely than `least` nothing more is looked for.
+        """
         self._read(tokens)
         own, elsewhere = self._own.repeat(), replace(self._elsewhere)
         proposal = Proposal([], [])
@@ -262,7 +265,7 @@ class SuffixDrafter:
             self._proposed.append((token, cls))
             proposal.tokens.append(token)
             proposal.probabilities.append(self._calibration.probability(cls))
-            if token in self._eog:
+            if token in self._eog or proposal.probabilities[0] < least:
                 break
             own.advance(token)
             elsewhere.advance(token)
