@@ -14,6 +14,10 @@ _STAY = 0.8
 """The share of confident tokens to start from: at the start of a draft and after a doubtful token; in a streak."""
 _MARGIN = 1.05
 """How much faster than plain decoding a draft has to promise to be: luck alone is no reason to draft."""
+_PREMIUM = 1.3
+"""How often a proposal that costs nothing to make has to be worth what its verification costs: those that only just
+seem to pay are those whose chances are overrated.
+"""
 _RATE_MEMORY = 16.0
 """Rounds over which the rate is averaged."""
 _PROBE_SHARE = 0.01
@@ -108,7 +112,7 @@ class Adaptive:
 
     def take(self, probabilities: Sequence[float]) -> int:
         """How many of the drafted tokens to send."""
-        return self.value(self._acceptances(probabilities))[0]
+        return self._most_valuable(self._acceptances(probabilities), 1.0)[0]
 
     def value(self, acceptances: Sequence[float]) -> tuple[int, float]:
         """How many tokens of a proposal to send, and the seconds it then gains over a plain step.
@@ -116,20 +120,24 @@ class Adaptive:
         `acceptances`: for each token the probability that it is accepted if those before it are.
         Of several proposals the one with the largest gain is best; none is, if no gain is above 0.
         """
+        return self._most_valuable(acceptances, _PREMIUM)
+
+    def _most_valuable(self, acceptances: Sequence[float], premium: float) -> tuple[int, float]:
+        """The beginning that gains most, of those worth `premium` times their verification; and the seconds gained."""
         worth, extras = 1 / self.rate, self.costs.extras()
         reach, tokens = 1.0, 0.0
         take, gain = 0, 0.0
         for count, acceptance in enumerate(acceptances[: self.costs.cap], 1):
             reach *= acceptance
             tokens += reach
-            if tokens * worth - extras[count] > gain:
+            if tokens * worth > premium * extras[count] and tokens * worth - extras[count] > gain:
                 take, gain = count, tokens * worth - extras[count]
         return take, gain
 
     @property
     def least(self) -> float:
         """How likely the first token of a proposal has to be: else it does not pay however sure the others are."""
-        return self.rate * min(extra / count for count, extra in enumerate(self.costs.extras()) if count)
+        return _PREMIUM * self.rate * min(extra / count for count, extra in enumerate(self.costs.extras()) if count)
 
     def prospect(self) -> float:
         """The seconds that a draft not yet begun is expected to gain over a plain step: to compare with `value`."""
@@ -241,7 +249,7 @@ class Adaptive:
         with the doubtful token or without, is sent if that is better than the best prefix so far.
         """
         outlook, worth, step, extras = self._outlook, 1 / self.rate, self.costs.draft_step, self.costs.extras()
-        _, stop = self.value(acceptances)
+        _, stop = self._most_valuable(acceptances, 1.0)
         reach, tokens = 1.0, 0.0
         for acceptance in acceptances:
             reach *= acceptance
