@@ -37,8 +37,9 @@ class Defaults(dict[str, Any]):
         self._file = file
         self._places = places
 
-    def named_in(self, message: str, ctx: typer.Context) -> str:
-        """Where in the file the options stand that a message is about, by their names or values."""
+    def named_in(self, error: SpecggufError, ctx: typer.Context) -> str:
+        """Where in the file the options stand that an error is about, by their names or values."""
+        text = " ".join([error.message, *re.findall(r"--[\w-]+", error.hint)])
         found = []
         for key, option in options_of(ctx.command).items():
             source = ctx.get_parameter_source(option.name)
@@ -46,9 +47,9 @@ class Defaults(dict[str, Any]):
                 continue
             value = self[option.name]
             words = [key, key.replace("-", " ")]
-            if isinstance(value, str) and not option.type_descriptor.is_choice:
+            if value and isinstance(value, str) and not option.type_descriptor.is_choice:
                 words.append(value)
-            if re.search(rf"(?<!\w)(?<!\w-)({'|'.join(map(re.escape, words))})(?![\w-])", message, re.IGNORECASE):
+            if re.search(rf"(?<!\w)(?<!\w-)({'|'.join(map(re.escape, words))})(?![\w-])", text, re.IGNORECASE):
                 found.append(self._file.place(self._places[option.name]))
         return f" ({'; '.join(found)})" if found else ""
 
@@ -64,7 +65,7 @@ class Command(TyperCommand):
             return super().invoke(ctx)
         except SpecggufError as error:
             if isinstance(ctx.default_map, Defaults):
-                error.message += ctx.default_map.named_in(error.message, ctx)
+                error.message += ctx.default_map.named_in(error, ctx)
             raise
 
 

@@ -131,7 +131,8 @@ def test_mistakes_end_a_script(pair, line, named):
 def test_a_damaged_transcript(pair, tmp_path):
     saved = tmp_path / "chat.json"
     saved.write_text(Transcript(sampling={"temperature": 0.0}).dump().replace("0.0", "-1"))
-    assert "'--temp'" in failure(specgguf("chat", *pair, "--load", saved), code=2)[0]
+    message, _ = failure(specgguf("chat", *pair, "--load", saved), code=2)
+    assert message == f"{saved}: sampling.temperature must be a number, 0 to 100"
     saved.write_text("[]")
     assert "no transcript" in failure(specgguf("chat", *pair, "--load", saved), code=2)[0]
 

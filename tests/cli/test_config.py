@@ -185,10 +185,15 @@ def test_an_error_tells_that_the_value_is_of_the_file(write, ask, text, argument
     assert message.endswith(f" ({path}, {place})")
 
 
+def test_an_error_whose_hint_is_about_an_option_of_the_file(write, ask, toy_models):
+    path = write(f"target = '{toy_models['target']}'\n")
+    assert failure(ask("check"), code=2)[0] == f"check needs two models ({path}, line 1: target)"
+
+
 def test_an_error_about_the_command_line_does_not_name_the_file(write, ask):
-    write("pair = 'tiny'\ndraft = 'smollm2-135m'\nthreads = 1\nspeculate = 'model'\n")
+    write("pair = 'tiny'\ndraft = 'smollm2-135m'\nthreads = 1\nspeculate = 'model'\ncache-type-k = ''\n")
     assert failure(ask("run", "-p", "no-such-pair", "hi"))[0] == "unknown pair: no-such-pair"
-    assert failure(ask("run", "--grammar", "no-such-file", "hi"), code=2)[0].endswith("No such file or directory")
+    assert failure(ask("run", "--grammar", "no-such-file", "hi"), code=2)[0].endswith("or directory")
 
 
 def test_every_flag_that_the_file_may_set_can_be_taken_back(write, ask, toy_models):
