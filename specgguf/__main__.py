@@ -1,10 +1,13 @@
 """The program's entry point, also as `python -m specgguf`."""
 
-import signal
-import sys
-from typing import NoReturn
+try:
+    import signal
+    import sys
+    from typing import NoReturn
 
-from specgguf.errors import INTERRUPTED, TERMINATED
+    from specgguf.errors import INTERRUPTED, TERMINATED
+except KeyboardInterrupt:  # before there is an INTERRUPTED
+    raise SystemExit(130) from None
 
 
 def main() -> NoReturn:

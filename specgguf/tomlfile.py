@@ -50,8 +50,11 @@ class TomlFile:
 
     def mistake(self, where: Where, what: str, hint: str | None = None) -> ConfigError:
         """An error that says where in the file."""
-        place = f"{self._path}, line {self._line(where)}: {'.'.join(map(str, where))}"
-        return ConfigError(f"{place}: {what}", hint or self._help)
+        return ConfigError(f"{self.place(where)}: {what}", hint or self._help)
+
+    def place(self, where: Where) -> str:
+        """The file, the line and the key."""
+        return f"{self._path}, line {self._line(where)}: {'.'.join(map(str, where))}"
 
     def _line(self, where: Where) -> int:
         """Where the table or key stands, or else what it should be in; the parser keeps no lines, so it gets them

@@ -2,27 +2,44 @@
 
 import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
+from typer.core import TyperGroup, TyperOption
 
 from specgguf.cli import output
 from specgguf.cli.bench import bench
 from specgguf.cli.chat import chat
 from specgguf.cli.check import check
 from specgguf.cli.config import config
-from specgguf.cli.defaults import load_defaults
+from specgguf.cli.defaults import Command, load_defaults
 from specgguf.cli.doctor import doctor
 from specgguf.cli.golden import golden
+from specgguf.cli.options import allowed
 from specgguf.cli.pairs import pairs
 from specgguf.cli.pull import pull
 from specgguf.cli.quantize import quantize
 from specgguf.cli.run import run
 from specgguf.cli.tune import tune
 from specgguf.cli.version import Version
-from specgguf.errors import INTERRUPTED, SpecggufError
+from specgguf.errors import INTERRUPTED, ConfigError, SpecggufError, UsageError
+
+_ALONE = ("--version", "--install-completion", "--show-completion")
+"""What the program does instead of a command."""
+
+
+class Program(TyperGroup):
+    """All commands."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 (click's own)
+        """Raises UsageError for an argument that nobody would look at."""
+        if args[:1] and args[0] in _ALONE and args[1:] and not ctx.resilient_parsing:
+            raise UsageError(f"{args[0]} takes no argument: {args[1]}", "leave it out")
+        return super().parse_args(ctx, args)
+
 
 app = typer.Typer(
+    cls=Program,
     name="specgguf",
     help="Speculative decoding for GGUF draft/target pairs: llama.cpp's answers, sooner, with the same words.",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -41,14 +58,17 @@ for command, summary in (
     (tune, "Measure what batches cost on this machine, and remember it."),
     (doctor, "Devices, threads, and what was measured of a target."),
 ):
-    app.command(short_help=summary)(command)
+    app.command(short_help=summary, cls=Command)(command)
 app.add_typer(golden, name="golden", short_help="Regression tests of the text itself.")
 
 
 @app.callback()
 def specgguf(ctx: typer.Context, version: Version = False) -> None:
     """Speculative decoding for GGUF draft/target pairs: llama.cpp's answers, sooner, with the same words."""
-    ctx.default_map = load_defaults(ctx)
+    try:
+        ctx.default_map = load_defaults(ctx)
+    except ConfigError as mistake:
+        ctx.obj = mistake  # raised by whatever command is run: its --help works all the same
 
 
 def main() -> NoReturn:
@@ -68,7 +88,17 @@ def _main() -> int:
         output.error(error.message, error.hint)
         return error.exit_code
     except typer.TyperException as error:
-        output.error(error.format_message(), "see specgguf --help, or --help of the command")
+        output.error(_described(error), "see specgguf --help, or --help of the command")
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _described(error: typer.TyperException) -> str:
+    """What it says, or for a value that cannot be, the option or variable and what that may be."""
+    option = getattr(error, "param", None)
+    if not isinstance(error, typer.BadParameter) or not isinstance(option, TyperOption):
+        return error.format_message()
+    source = error.ctx and error.ctx.get_parameter_source(option.name)
+    name = option.envvar if source and source.name == "ENVIRONMENT" else max(option.opts, key=len)
+    return f"{name} must be {allowed(option)}"

@@ -43,7 +43,12 @@ def chat(
     threads: options.Threads = None,
     ctx: options.ChatCtx = None,
     context_shift: Annotated[
-        bool, typer.Option("--context-shift", help="When the context is full, drop the oldest turns without asking.")
+        bool,
+        typer.Option(
+            "--context-shift/--no-context-shift",
+            show_default=False,
+            help="When the context is full, drop the oldest turns without asking.",
+        ),
     ] = False,
     cache_type_k: options.CacheTypeK = None,
     cache_type_v: options.CacheTypeV = None,

@@ -91,7 +91,7 @@ def read_transcript(path: Path, context: typer.Context) -> Transcript:
     found = load(path)
     for name, parameter in _settable(context).items():
         if name in found.sampling:
-            _parse(parameter, context, str(found.sampling[name]))
+            _parse(parameter, context, str(found.sampling[name]), f"{path}: sampling.{name}")
     return found
 
 
@@ -104,7 +104,7 @@ def _set(session: "Session", argument: str) -> None:
     option, _, text = argument.partition(" ")
     if option not in known:
         raise UsageError(f"/set {option}: no such option", f"there is {', '.join(known)}")
-    value = _parse(known[option], session.context, text.strip())
+    value = _parse(known[option], session.context, text.strip(), f"/set {option}")
     if option == "max-tokens":
         chat.answering.max_tokens = value
     elif option == "no-think":
@@ -127,7 +127,7 @@ def _draft(session: "Session", argument: str) -> None:
 
 def _speculate(session: "Session", argument: str) -> None:
     parameter = next(parameter for parameter in session.context.command.params if parameter.name == "speculate")
-    mode: options.Speculate = _parse(parameter, session.context, argument)
+    mode: options.Speculate = _parse(parameter, session.context, argument, "/speculate")
     answering = session.chat.answering
     answering.mode = mode.value
     fixed = session.context.params["draft_max"] or DRAFT_MAX_FIXED
@@ -189,9 +189,10 @@ def _spelled(parameter: Any) -> str:  # noqa: ANN401 (one of click's)
     return str(max(parameter.opts, key=len).removeprefix("--"))
 
 
-def _parse(parameter: Any, context: typer.Context, text: str) -> Any:  # noqa: ANN401
+def _parse(parameter: Any, context: typer.Context, text: str, what: str) -> Any:  # noqa: ANN401
     """What the command line would make of it; raises UsageError if it would refuse it."""
     try:
         return parameter.process_value(context, text)
-    except typer.TyperException as error:
-        raise UsageError(error.format_message(), "specgguf chat --help tells what it may be") from None
+    except typer.TyperException:
+        hint = "specgguf chat --help tells what it means"
+        raise UsageError(f"{what} must be {options.allowed(parameter)}", hint) from None

@@ -5,20 +5,68 @@ the command of its name.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import typer
-from typer.core import TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from specgguf.cli.options import SETS_ASIDE, allowed, is_set
 from specgguf.config import own_path
+from specgguf.errors import ConfigError, SpecggufError
 from specgguf.tomlfile import TomlFile, Where
 
 CONFIG = "config.toml"
 _HELP = "docs/cli.md shows the form, and lists the options"
+_OF_ONE_CALL = (
+    *("lines", "skip", "load", "for", "remove", "yes", "dry-run", "quants"),
+    *("endpoint", "endpoint-baseline", "model"),
+)
+"""Keys of options that say what a call is about, or agree to what it does: no defaults."""
 
 Values = Mapping[Where, Any]
 """Values by where they stand in the file, the last of them being the option's key."""
+
+
+class Defaults(dict[str, Any]):
+    """What the file says of a command's options: the values by parameter, as typer wants them."""
+
+    def __init__(self, file: TomlFile, places: Mapping[str, Where], values: Values) -> None:
+        super().__init__({name: values[place] for name, place in places.items()})
+        self._file = file
+        self._places = places
+
+    def named_in(self, error: SpecggufError, ctx: typer.Context) -> str:
+        """Where in the file the options stand that an error is about, by their names or values."""
+        text = " ".join([error.message, *re.findall(r"--[\w-]+", error.hint)])
+        found = []
+        for key, option in options_of(ctx.command).items():
+            source = ctx.get_parameter_source(option.name)
+            if source is None or source.name != "DEFAULT_MAP":
+                continue
+            value = self[option.name]
+            words = [key, key.replace("-", " ")]
+            if value and isinstance(value, str) and not option.type_descriptor.is_choice:
+                words.append(value)
+            if re.search(rf"(?<!\w)(?<!\w-)({'|'.join(map(re.escape, words))})(?![\w-])", text, re.IGNORECASE):
+                found.append(self._file.place(self._places[option.name]))
+        return f" ({'; '.join(found)})" if found else ""
+
+
+class Command(TyperCommand):
+    """A command whose options may stand in the file. While that has a mistake, all it does is to show its help."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 (click's own)
+        """Run it; an error that is about an option tells that it stands in the file."""
+        if isinstance(ctx.obj, ConfigError):
+            raise ctx.obj
+        try:
+            return super().invoke(ctx)
+        except SpecggufError as error:
+            if isinstance(ctx.default_map, Defaults):
+                error.message += ctx.default_map.named_in(error, ctx)
+            raise
 
 
 def load_defaults(ctx: typer.Context) -> dict[str, Any] | None:
@@ -51,22 +99,48 @@ def _of_group(file: TomlFile, ctx: typer.Context, where: Where, table: Any, oute
     return found
 
 
-def _of_command(file: TomlFile, ctx: typer.Context, where: Where, table: Any, outer: Values) -> dict[str, Any]:  # noqa: ANN401
+def _of_command(file: TomlFile, ctx: typer.Context, where: Where, table: Any, outer: Values) -> Defaults:  # noqa: ANN401
     options = options_of(ctx.command)
     file.table(where, table, list(options))
-    found = {}
-    for place, value in {**outer, **{(*where, key): value for key, value in table.items()}}.items():
-        option = options.get(str(place[-1]))
-        if option:
-            _check(file, ctx, place, option, value)
-            found[option.name] = value
-    return found
+    values = {**outer, **{(*where, key): value for key, value in table.items()}}
+    own = {place: value for place, value in values.items() if place[-1] in options}
+    for place, value in own.items():
+        _check(file, ctx, place, options[str(place[-1])], value)
+    places = _settled(file, {options[str(place[-1])].name: place for place in own}, own)
+    return Defaults(file, places, own)
+
+
+def _settled(file: TomlFile, places: Mapping[str, Where], values: Values) -> dict[str, Where]:
+    """Without what gives way to something nearer to the command; raises ConfigError for two that exclude each other."""
+    asked = {name: place for name, place in places.items() if is_set(values[place])}
+    kept = dict(places)
+    for name, place in asked.items():
+        for other in SETS_ASIDE.get(name, ()):
+            rival = asked.get(other, ())
+            if len(rival) == len(place) and name in SETS_ASIDE.get(other, ()):
+                hint = "leave one of them out, or give it in the table of a command"
+                raise file.mistake(place, f"excludes {rival[-1]}, which is there too", hint)
+            if len(rival) > len(place):
+                kept.pop(name, None)
+    return kept
 
 
 def _check(file: TomlFile, ctx: typer.Context, where: Where, option: TyperOption, value: Any) -> None:  # noqa: ANN401
+    if where[-1] in _OF_ONE_CALL:
+        raise file.mistake(where, "is for the command line only", "take it out of the file")
+    if not _fits(ctx, option, value):
+        raise file.mistake(where, f"must be {allowed(option)}")
+
+
+def _fits(ctx: typer.Context, option: TyperOption, value: Any) -> bool:  # noqa: ANN401
+    kind = option.type_descriptor
+    parts = value if kind.is_list and isinstance(value, list) else [value]
     if option.is_flag is not isinstance(value, bool):
-        raise file.mistake(where, "must be true or false" if option.is_flag else "cannot be true or false")
+        return False
+    if kind.annotation not in (bool, int, float) and not all(isinstance(part, str) for part in parts):
+        return False
     try:
         option.process_value(ctx, value)
-    except typer.TyperException as error:
-        raise file.mistake(where, error.message) from None
+    except typer.TyperException:
+        return False
+    return True

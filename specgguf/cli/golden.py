@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specgguf.cli import options, output
+from specgguf.cli.defaults import Command
 from specgguf.cli.opening import Models, open_engine, open_store
 from specgguf.cli.options import Speculate
 from specgguf.files import check_place, save
@@ -35,7 +36,7 @@ MaxDrop = Annotated[
 ]
 
 
-@golden.command()
+@golden.command(cls=Command)
 def record(
     file: File,
     prompts: options.Prompts = None,
@@ -98,7 +99,7 @@ def record(
     output.note(f"recorded {len(recordings)} prompts in {file}")
 
 
-@golden.command()
+@golden.command(cls=Command)
 def verify(
     file: File,
     pair: options.Pair = None,

@@ -56,8 +56,11 @@ class Models(NamedTuple):
 
 def open_store(offline: bool = False) -> "Store":
     """The store of model files, showing its progress on the terminal."""
+    # Read when the hub's library is imported.
     if offline:
-        os.environ["HF_HUB_OFFLINE"] = "1"  # read when the hub's library is imported
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    else:
+        os.environ.pop("HF_HUB_OFFLINE", None)
     from specgguf.hub.store import Store, default_root
 
     return Store(default_root(), output.TerminalProgress(), _quantize, offline)

@@ -1,12 +1,12 @@
 """Options that several commands share, as annotated types."""
 
 import sys
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperOption
 
 from specgguf.cli.completion import draft_quants, pair_names, references, target_quants
 
@@ -21,21 +21,66 @@ class Speculate(StrEnum):
     OFF = "off"
 
 
-def _unless(*others: str) -> Callable[[typer.Context, typer.CallbackParam, Any], Any]:
-    """What config.toml says of an option gives way to those on the command line that it cannot stand beside."""
+SETS_ASIDE = {
+    "pair": ("target",),
+    "target": ("pair",),
+    "draft": ("pair", "target"),
+    "quant": ("pair", "target"),
+    "draft_quant": ("pair", "target", "draft"),
+    "grammar": ("json_schema",),
+    "json_schema": ("grammar",),
+    "system": ("raw",),
+    "chat_template": ("raw",),
+    "raw": ("system", "chat_template"),
+    "json": ("jsonl",),
+    "jsonl": ("json", "lines"),
+}
+"""Parameters, and those that set aside what config.toml says of them; both ways: they exclude each other."""
 
-    def callback(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401
-        sources = [source.name if (source := ctx.get_parameter_source(name)) else "" for name in (param.name, *others)]
-        gives_way = sources[0] == "DEFAULT_MAP" and "COMMANDLINE" in sources
-        return param.default if gives_way else value
+_KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    list[str]: "a list of texts",
+    Path: "the path of a file",
+}
 
-    return callback
+
+def allowed(option: TyperOption) -> str:
+    """What an option may be, in words."""
+    kind = option.type_descriptor
+    if kind.parameter_info.parser is _layers:
+        return "a whole number, or all"
+    if kind.choices:
+        *most, last = kind.choices
+        return f"{', '.join(most)} or {last}"
+    bounds = [f"{bound:g}" if isinstance(bound, float) else str(bound) for bound in (option.min, option.max)]
+    if option.min is None:
+        return _KINDS[kind.annotation]
+    return f"{_KINDS[kind.annotation]}, {f'{bounds[0]} or more' if option.max is None else ' to '.join(bounds)}"
 
 
-def _layers(value: str) -> int:
+def is_set(value: object) -> bool:
+    """Whether a value asks for something, as --no-raw does not."""
+    return value is not None and value is not False
+
+
+def _give_way(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401
+    """The value, unless it is of config.toml and something on the command line, which comes first, sets it aside."""
+
+    def source(name: str) -> str:
+        return found.name if (found := ctx.get_parameter_source(name)) else ""
+
+    given = [ctx.params.get(other) for other in SETS_ASIDE[param.name] if source(other) == "COMMANDLINE"]
+    return param.default if source(param.name) == "DEFAULT_MAP" and any(map(is_set, given)) else value
+
+
+def _layers(value: str | int) -> int:
+    """Of the command line, or of config.toml."""
     if value == "all":
         return -1
-    if not value.isdigit():
+    if not str(value).isdecimal():
         raise typer.BadParameter(f"{value!r} is neither a number nor 'all'.")
     return int(value)
 
@@ -53,7 +98,7 @@ Pair = Annotated[
         metavar="NAME",
         help="A pair of models.toml.",
         autocompletion=pair_names,
-        callback=_unless("target"),
+        callback=_give_way,
     ),
 ]
 Target = Annotated[
@@ -64,7 +109,7 @@ Target = Annotated[
         metavar="REF",
         help="Target: a GGUF file, MODEL[:QUANT] of models.toml, or hf:owner/repo[:QUANT].",
         autocompletion=references,
-        callback=_unless("pair"),
+        callback=_give_way,
     ),
 ]
 Draft = Annotated[
@@ -75,7 +120,7 @@ Draft = Annotated[
         metavar="REF",
         help="Draft: the same forms.",
         autocompletion=references,
-        callback=_unless("pair", "target"),
+        callback=_give_way,
     ),
 ]
 Quant = Annotated[
@@ -86,7 +131,7 @@ Quant = Annotated[
         metavar="TYPE",
         help="Quantization of the target; an unknown one lists what there is.",
         autocompletion=target_quants,
-        callback=_unless("pair", "target"),
+        callback=_give_way,
     ),
 ]
 DraftQuant = Annotated[
@@ -96,13 +141,16 @@ DraftQuant = Annotated[
         metavar="TYPE",
         help="The same for the draft; made here where nobody publishes it.",
         autocompletion=draft_quants,
-        callback=_unless("pair", "target", "draft"),
+        callback=_give_way,
     ),
 ]
 Offline = Annotated[
     bool,
     typer.Option(
-        "--offline", envvar="HF_HUB_OFFLINE", help="Use what is on this machine; ask no one else for anything."
+        "--offline/--no-offline",
+        show_default=False,
+        envvar="HF_HUB_OFFLINE",
+        help="Use what is on this machine; ask no one else for anything.",
     ),
 ]
 DraftMax = Annotated[
@@ -193,7 +241,7 @@ Grammar = Annotated[
         "--grammar",
         metavar="FILE",
         help="The answer must be of this grammar (GBNF).",
-        callback=_unless("json_schema"),
+        callback=_give_way,
     ),
 ]
 JsonSchema = Annotated[
@@ -202,7 +250,7 @@ JsonSchema = Annotated[
         "--json-schema",
         metavar="SCHEMA",
         help="The answer must be JSON of this schema: a text, or a file.",
-        callback=_unless("grammar"),
+        callback=_give_way,
     ),
 ]
 Seed = Annotated[
@@ -213,13 +261,11 @@ Stop = Annotated[
     list[str] | None,
     typer.Option("--stop", metavar="TEXT", help="End before this text; may be given several times."),
 ]
-System = Annotated[
-    str | None, typer.Option("--system", metavar="TEXT", help="System message.", callback=_unless("raw"))
-]
+System = Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System message.", callback=_give_way)]
 Raw = Annotated[
     bool,
     typer.Option(
-        "--raw", help="No chat template: continue the text as it is.", callback=_unless("system", "chat_template")
+        "--raw/--no-raw", show_default=False, help="No chat template: continue the text as it is.", callback=_give_way
     ),
 ]
 ChatTemplate = Annotated[
@@ -228,16 +274,22 @@ ChatTemplate = Annotated[
         "--chat-template",
         metavar="FILE",
         help="A jinja chat template instead of the model's own.",
-        callback=_unless("raw"),
+        callback=_give_way,
     ),
 ]
 NoThink = Annotated[
-    bool, typer.Option("--no-think", help="Hide the thoughts of a reasoning model; none, where its template can.")
+    bool,
+    typer.Option(
+        "--no-think/--think",
+        show_default=False,
+        help="Hide the thoughts of a reasoning model; none, where its template can.",
+    ),
 ]
 ShowDraft = Annotated[
     bool,
     typer.Option(
-        "--show-draft",
+        "--show-draft/--no-show-draft",
+        show_default=False,
         help="Mark on a terminal what was guessed right: green or [] by the draft, magenta or {} from text seen.",
     ),
 ]
@@ -282,15 +334,22 @@ NgramStore = Annotated[
 ]
 Exact = Annotated[
     bool,
-    typer.Option("--exact", help="Bit for bit the tokens of plain --exact decoding on this machine, whatever drafts."),
+    typer.Option(
+        "--exact/--no-exact",
+        show_default=False,
+        help="Bit for bit the tokens of plain --exact decoding on this machine, whatever drafts.",
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.", callback=_unless("jsonl"))]
+Json = Annotated[
+    bool, typer.Option("--json/--no-json", show_default=False, help="JSON instead of text.", callback=_give_way)
+]
 JsonLines = Annotated[
     bool,
     typer.Option(
-        "--jsonl",
+        "--jsonl/--no-jsonl",
+        show_default=False,
         help="An object a line: the text piece by piece, at last the object of --json.",
-        callback=_unless("json", "lines"),
+        callback=_give_way,
     ),
 ]
 Lines = Annotated[
@@ -308,5 +367,11 @@ Stats = Annotated[
     typer.Option("--stats/--no-stats", help="Statistics on stderr at the end; default: on a terminal."),
 ]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="llama.cpp's log, the settings, and each change of mind about drafting.")
+    bool,
+    typer.Option(
+        "--verbose/--no-verbose",
+        "-v",
+        show_default=False,
+        help="llama.cpp's log, the settings, and each change of mind about drafting.",
+    ),
 ]

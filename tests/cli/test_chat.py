@@ -93,9 +93,11 @@ MISTAKES = [
     ("/hlep", "unknown command: /hlep", "did you mean /help"),
     ("/zzz", "unknown command: /zzz", "/help lists"),
     ("/set tmep 1", "no such option", "temp, "),
-    ("/set temp much", "'--temp'", "--help"),
-    ("/set temp -1", "'--temp'", "--help"),
-    ("/speculate never", "'--speculate'", "--help"),
+    ("/set temp much", "/set temp must be a number, 0 to 100", "--help"),
+    ("/set temp -1", "/set temp must be a number, 0 to 100", "--help"),
+    ("/set max-tokens", "/set max-tokens must be a whole number, 1 or more", "--help"),
+    ("/speculate never", "/speculate must be auto, fixed, model, ngram or off", "--help"),
+    ("/speculate", "/speculate must be auto, fixed, model, ngram or off", "--help"),
     ("/undo", "nothing to take back", "ask"),
     ("/retry", "no answer", "ask"),
     ("/save", "no file", "/save"),
@@ -129,7 +131,8 @@ def test_mistakes_end_a_script(pair, line, named):
 def test_a_damaged_transcript(pair, tmp_path):
     saved = tmp_path / "chat.json"
     saved.write_text(Transcript(sampling={"temperature": 0.0}).dump().replace("0.0", "-1"))
-    assert "'--temp'" in failure(specgguf("chat", *pair, "--load", saved), code=2)[0]
+    message, _ = failure(specgguf("chat", *pair, "--load", saved), code=2)
+    assert message == f"{saved}: sampling.temperature must be a number, 0 to 100"
     saved.write_text("[]")
     assert "no transcript" in failure(specgguf("chat", *pair, "--load", saved), code=2)[0]
 

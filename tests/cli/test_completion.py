@@ -1,11 +1,13 @@
 """What the shells offer after a tab."""
 
+import shutil
 import subprocess
 import sys
 
 import pexpect
 import pytest
 
+from specgguf.config import load_catalogue
 from tests.cli.program import EXECUTABLE, environment
 
 PROTOCOLS = {
@@ -27,13 +29,19 @@ def offers(line, shell="bash", **variables):
     return result.stdout.decode()
 
 
-@pytest.mark.parametrize("shell", PROTOCOLS)
-def test_pairs_in_every_shell(shell):
-    offered = offers("specgguf run --pair ti", shell)
-    assert "tiny" in offered
-    assert "qwen" not in offered
-    if shell != "bash":  # which shows no descriptions
-        assert "trying things out" in offered
+@pytest.mark.parametrize(
+    ("shell", "pair", "quants"),
+    [
+        ("bash", "tiny", "Q4_1\nQ2_K"),
+        ("zsh", """_arguments '*: :(("tiny":"{purpose}"))'""", """_arguments '*: :(("Q4_1"\n"Q2_K"))'"""),
+        ("fish", "tiny\t{purpose}", "Q4_1\nQ2_K"),
+        ("powershell", "tiny:::{purpose}", "Q4_1::: \nQ2_K::: "),
+    ],
+)
+def test_what_every_shell_reads(shell, pair, quants):
+    purpose = load_catalogue(own=None).pairs["tiny"].purpose
+    assert offers("specgguf run --pair ti", shell) == f"{pair.format(purpose=purpose)}\n"
+    assert offers("specgguf run -p tiny -q ", shell) == f"{quants}\n"
 
 
 @pytest.mark.parametrize(
@@ -95,4 +103,34 @@ def test_installed_in_bash_it_works(tmp_path):
     child.expect("ready> ")
     child.send("specgguf run --pair tin\t")
     child.expect("tiny")
+    child.send("-q Q4\t")
+    child.expect("Q4_1")
     child.close(force=True)
+
+
+def of_shell(name, option, folder):
+    """What is said when a shell of that name runs the program with the option, bash in its clothes."""
+    shell = folder / name
+    shutil.copy(shutil.which("bash"), shell)
+    asked = environment(HOME=folder, PATH=f"{EXECUTABLE.parent}:/usr/bin:/bin")
+    result = subprocess.run(
+        [shell, "-c", f"specgguf {option}; exit $?"], capture_output=True, env=asked, timeout=20, check=True
+    )
+    assert result.stderr == b""
+    return result.stdout.decode()
+
+
+@pytest.mark.parametrize(
+    ("shell", "path"), [("zsh", ".zfunc/_specgguf"), ("fish", ".config/fish/completions/specgguf.fish")]
+)
+def test_what_is_installed_is_what_is_shown(shell, path, tmp_path):
+    shown = of_shell(shell, "--show-completion", tmp_path)
+    assert f"_SPECGGUF_COMPLETE=complete_{shell}" in shown
+    assert path in of_shell(shell, "--install-completion", tmp_path)
+    assert (tmp_path / path).read_text().strip() == shown.strip()
+
+
+def test_what_powershell_is_given(tmp_path):
+    shown = of_shell("pwsh", "--show-completion", tmp_path)
+    assert '$Env:_SPECGGUF_COMPLETE = "complete_powershell"' in shown
+    assert "Register-ArgumentCompleter -Native -CommandName specgguf" in shown

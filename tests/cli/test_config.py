@@ -1,9 +1,14 @@
 """config.toml: the user's own defaults, and `specgguf config`."""
 
 import json
+import os
 
 import pytest
+from typer.main import get_command
 
+from specgguf.cli.app import app
+from specgguf.cli.defaults import options_of
+from specgguf.cli.opening import open_store
 from tests.cli.program import failure, specgguf
 
 
@@ -94,10 +99,25 @@ def test_what_excludes_each_other_on_the_command_line_gives_way_to_it(write, ask
         ("thread = 3", "line 1: thread: is no key here", "did you mean threads?"),
         ("\n[run]\nthreads = 'x'", "line 3: run.threads: ", "docs/cli.md"),
         ("threads = 0", "line 1: threads: ", "docs/cli.md"),
-        ("threads = true", "line 1: threads: cannot be true or false", "docs/cli.md"),
+        ("threads = true", "line 1: threads: must be a whole number, 1 to 512", "docs/cli.md"),
         ("exact = 1", "line 1: exact: must be true or false", "docs/cli.md"),
-        ("speculate = 'maybe'", "'maybe' is not one of", "docs/cli.md"),
-        ("stop = 'x'", "line 1: stop: ", "docs/cli.md"),
+        ("speculate = 'maybe'", "line 1: speculate: must be auto, fixed, model, ngram or off", "docs/cli.md"),
+        ("stop = 'x'", "line 1: stop: must be a list of texts", "docs/cli.md"),
+        ("stop = ['x', 5]", "line 1: stop: must be a list of texts", "docs/cli.md"),
+        ("temp = nan", "line 1: temp: must be a number, 0 to 100", "docs/cli.md"),
+        ("pair = 5", "line 1: pair: must be a text", "docs/cli.md"),
+        ("grammar = 5", "line 1: grammar: must be the path of a file", "docs/cli.md"),
+        ("gpu-layers = -5", "line 1: gpu-layers: must be a whole number, or all", "docs/cli.md"),
+        ("lines = true", "line 1: lines: is for the command line only", "take it out"),
+        ("[run]\nskip = 1", "line 2: run.skip: is for the command line only", "take it out"),
+        ("[chat]\nload = 'x'", "line 2: chat.load: is for the command line only", "take it out"),
+        ("yes = true", "line 1: yes: is for the command line only", "take it out"),
+        ("version = true", "line 1: version: is no key here", ""),
+        ("pair = 'tiny'\ntarget = 'x'", "line 1: pair: excludes target, which is there too", "leave one"),
+        ("json = true\njsonl = true", "json: excludes jsonl", "leave one"),
+        ("[run]\nraw = true\nsystem = 'x'", "run.raw: excludes system", "leave one"),
+        ("raw = true\nchat-template = 'x'", "raw: excludes chat-template", "leave one"),
+        ("json-schema = '{}'\ngrammar = 'x'", "json-schema: excludes grammar", "leave one"),
         ("run = 3", "line 1: run: must be a table", "docs/cli.md"),
         ("[chats]", "line 1: chats: is no key here", ""),
         ("[bench]\nctx = 5", "line 2: bench.ctx: is no key here", ""),
@@ -111,6 +131,100 @@ def test_a_mistake_is_named_by_its_line(write, ask, text, named, hint):
     assert message.startswith(str(path))
     assert named in message
     assert hint in help_
+
+
+@pytest.mark.parametrize("command", [("run",), ("golden",), ("golden", "record"), ("config",)])
+def test_help_needs_no_sound_file(write, ask, command):
+    write("[")
+    result = ask(*command, "--help")
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert result.stdout.startswith(b"Usage: specgguf")
+    assert "config.toml" in failure(ask("config"))[0]
+
+
+def test_numbers_and_words_where_both_may_stand(write, ask):
+    write("gpu-layers = 5\n[bench]\ngpu-layers = 'all'\n")
+    options = found(ask("config", "--json"))["options"]
+    assert [options[command]["gpu-layers"]["value"] for command in ("run", "bench")] == [5, -1]
+
+
+def test_the_table_of_a_command_sets_aside_what_is_at_the_top(write, ask):
+    write("pair = 'tiny'\ndraft = 'x'\njson = true\njsonl = false\n[run]\ntarget = 'y'\njsonl = true\n")
+    options = found(ask("config", "--json"))["options"]
+    known = {
+        command: [options[command].get(key, {}).get("value") for key in ("pair", "target", "draft", "json", "jsonl")]
+        for command in ("run", "bench")
+    }
+    assert known == {"run": [None, "y", None, False, True], "bench": ["tiny", None, "x", True, None]}
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "place"),
+    [
+        ("\npair = 'no-such-pair'", ["run", "hi"], "line 2: pair"),
+        ("target = 'no-such-model'", ["doctor"], "line 1: target"),
+        ("pair = 'tiny'\n[check]\nquant = 'Q9'", ["check"], "line 3: check.quant"),
+        ("system = ''", ["run", "hi"], "line 1: system"),
+        ("stop = ['']", ["run", "hi"], "line 1: stop"),
+        ("grammar = 'no-such-file'", ["run", "hi"], "line 1: grammar"),
+        ("json-schema = '{'", ["run", "hi"], "line 1: json-schema"),
+        ("prompts = 'no-such-file'", ["bench"], "line 1: prompts"),
+        (
+            "[golden.record]\nprompts = 'no-such-file'",
+            ["golden", "record", "new.json"],
+            "line 2: golden.record.prompts",
+        ),
+        ("arm = ['fast']", ["bench"], "line 1: arm"),
+        ("report = 'x.txt'", ["bench"], "line 1: report"),
+    ],
+)
+def test_an_error_tells_that_the_value_is_of_the_file(write, ask, text, arguments, place):
+    path = write(text)
+    result = ask(*arguments)
+    message, _ = failure(result, code=result.returncode)
+    assert message.endswith(f" ({path}, {place})")
+
+
+def test_an_error_whose_hint_is_about_an_option_of_the_file(write, ask, toy_models):
+    path = write(f"target = '{toy_models['target']}'\n")
+    assert failure(ask("check"), code=2)[0] == f"check needs two models ({path}, line 1: target)"
+
+
+def test_an_error_about_the_command_line_does_not_name_the_file(write, ask):
+    write("pair = 'tiny'\ndraft = 'smollm2-135m'\nthreads = 1\nspeculate = 'model'\ncache-type-k = ''\n")
+    assert failure(ask("run", "-p", "no-such-pair", "hi"))[0] == "unknown pair: no-such-pair"
+    assert failure(ask("run", "--grammar", "no-such-file", "hi"), code=2)[0].endswith("or directory")
+
+
+def test_every_flag_that_the_file_may_set_can_be_taken_back(write, ask, toy_models):
+    flags = [
+        (where, key)
+        for where, command in get_command(app).commands.items()
+        for key, option in options_of(command).items()
+        if option.is_flag and not option.secondary_opts
+    ]
+    for where, key in flags:
+        write(f"[{where}]\n{key} = true\n")
+        assert "is for the command line only" in failure(ask("pairs"))[0]
+    write("json = true\nshow-draft = true\nexact = true\nverbose = true\nno-think = true\noffline = true\n")
+    model = ["-m", toy_models["target"], "--speculate", "off", "-n", 3, "hi"]
+    off = ["--no-json", "--no-show-draft", "--no-exact", "--no-verbose", "--think", "--no-offline"]
+    result = ask("run", *model, *off)
+    write("")
+    assert (result.stdout, result.stderr) == (ask("run", *model).stdout, b"")
+
+
+def test_a_flag_that_is_taken_back_sets_nothing_aside(write, ask, toy_models):
+    write("system = 'the cat'\njson = true\n")
+    model = ["-m", toy_models["target"], "--speculate", "off", "-n", 1, "hi"]
+    prompts = [found(ask("run", *model, *flag))["prompt_tokens"] for flag in ([], ["--no-raw"], ["--raw"])]
+    assert prompts[0] == prompts[1] > prompts[2]
+
+
+def test_offline_taken_back_is_so_for_the_hubs_library_too(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    open_store(offline=False)
+    assert "HF_HUB_OFFLINE" not in os.environ
 
 
 def test_the_tab_key_stays_silent_about_mistakes(write, ask):

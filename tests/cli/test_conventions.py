@@ -1,5 +1,6 @@
 """Versions, help, encodings and terminals of all kinds."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from tests.cli.program import EXECUTABLE, environment, specgguf
+from tests.cli.program import EXECUTABLE, environment, failure, specgguf
 
 GREETING = 'root ::= "né 🙂"\n'
 
@@ -19,6 +20,28 @@ def test_the_version_names_llama_cpp_and_its_backends():
     assert lines[0] == f"specgguf {version('specgguf')}"
     assert re.fullmatch(r"llama\.cpp \S+, commit [0-9a-f]{7,}\S*, by llama-cpp-python \S+", lines[1])
     assert re.match(r"backends: .*\bCPU\b", lines[2])
+
+
+@pytest.mark.parametrize("option", ["--version", "--show-completion", "--install-completion"])
+def test_what_stands_alone_takes_no_argument(option, tmp_path):
+    message, _ = failure(specgguf(option, "zsh", HOME=tmp_path), code=2)
+    assert message == f"{option} takes no argument: zsh"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_value_may_be_is_said_in_words():
+    assert failure(specgguf("run", "--temp", "nan", "hi"), code=2)[0] == "--temp must be a number, 0 to 100"
+    assert failure(specgguf("run", "-n", "0", "hi"), code=2)[0] == "--max-tokens must be a whole number, 1 or more"
+    assert "a whole number, or all" in failure(specgguf("run", "--gpu-layers", "²", "hi"), code=2)[0]
+    message, _ = failure(specgguf("run", "hi", SPECGGUF_SPECULATE="maybe"), code=2)
+    assert message == "SPECGGUF_SPECULATE must be auto, fixed, model, ngram or off"
+
+
+@pytest.mark.parametrize("module", ["signal", "typing", "typer"])
+def test_ctrl_c_while_python_imports(module, tmp_path):
+    (tmp_path / f"{module}.py").write_text("raise KeyboardInterrupt")
+    result = specgguf("run", "hi", PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    assert (result.returncode, result.stdout, result.stderr) == (130, b"", b"")
 
 
 @pytest.mark.parametrize("command", [(), ("run",), ("golden",), ("golden", "record")])

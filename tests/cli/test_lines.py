@@ -148,4 +148,10 @@ def test_what_cannot_be_asked_for(pair):
     assert b"nothing is piped in" in child.read()
     child.close()
     assert child.exitstatus == 2
-    assert answers(*pair, stdin=b"") == []
+
+
+@pytest.mark.parametrize("stdin", [b"", b"\n", b" \n\r\n\n"])
+def test_nothing_to_answer(pair, stdin):
+    message, hint = failure(specgguf("run", "--lines", *pair, "the cat", stdin=stdin), code=2)
+    assert message == "no prompt: there is no text on stdin"
+    assert "--lines" in hint
