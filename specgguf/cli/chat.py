@@ -42,6 +42,7 @@ def chat(
     draft_gpu_layers: options.DraftGpuLayers = None,
     threads: options.Threads = None,
     ctx: options.ChatCtx = None,
+    draft_ctx: options.DraftCtx = None,
     context_shift: Annotated[
         bool, typer.Option("--context-shift", help="When the context is full, drop the oldest turns without asking.")
     ] = False,
@@ -84,6 +85,7 @@ def chat(
         draft_n_gpu_layers=draft_gpu_layers,
         n_threads=threads,
         n_ctx=ctx,
+        draft_n_ctx=draft_ctx,
         usual_ctx=USUAL_CTX,
         cache_type_k=cache_type_k,
         cache_type_v=cache_type_v,

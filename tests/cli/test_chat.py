@@ -1,5 +1,6 @@
 """`specgguf chat` in a terminal and in a script."""
 
+import json
 import re
 import signal
 import time
@@ -323,6 +324,29 @@ def test_a_full_context_ends_a_script(pair):
     assert "--context-shift" in result.stderr.decode()
     shifted = specgguf("chat", *pair, "-n", 30, "-c", 150, "--temp", 0, "--context-shift", stdin=b"the cat sat\n" * 9)
     assert shifted.returncode == 0
+
+
+def test_the_draft_has_its_own_context(toy_models):
+    """Case 4 of USERS.md: beyond it nothing is drafted, and the text is the same."""
+    command = ["-m", toy_models["endless"], "-d", toy_models["target"], "--speculate", "fixed", "-k", 3, *EXACT]
+    command += ["-c", 2048, "-n", 600]
+    long, short, capped = (
+        json.loads(specgguf("run", *command, *more, "--json", "the cat").stdout)
+        for more in ([], ["--draft-ctx", 64], ["--draft-ctx", 256])
+    )
+    assert len(long["tokens"]) == 600
+    assert long["tokens"] == short["tokens"] == capped["tokens"]
+    drafted = [found["speculation"]["drafted"] for found in (short, capped, long)]
+    assert 0 < drafted[0] < drafted[1] < drafted[2]
+    rounds = [found["speculation"]["rounds"] for found in (short, capped)]
+    assert rounds[0] >= 600 - 64
+    assert rounds[1] >= 600 - 256
+    script = b"the cat\nthe dog\n/clear\nthe cat\n"
+    said = [
+        specgguf("chat", *command, "-n", 60, "--temp", 0, *more, stdin=script).stdout
+        for more in ([], ["--draft-ctx", 64])
+    ]
+    assert said[0] == said[1]
 
 
 def test_ctrl_c_in_a_script_keeps_what_is_there(pair):
