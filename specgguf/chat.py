@@ -8,7 +8,8 @@ from specgguf.core.sampling import Sampler
 from specgguf.core.stats import Stats
 from specgguf.core.thought import Said, ThoughtStream, opens_thought, split
 from specgguf.engine import Engine, Generation, Mode
-from specgguf.errors import ContextFullError, UsageError
+from specgguf.errors import ContextError, ContextFullError, UsageError
+from specgguf.llama.grammar import GrammarText
 from specgguf.transcript import Exchange, Transcript
 
 USUAL_CTX = 8192
@@ -26,6 +27,8 @@ class Answering:
     max_tokens: int | None = None
     stops: Sequence[str] = ()
     think: bool = True
+    grammar: GrammarText | None = None
+    """What every answer must be of."""
     mode: Mode | None = None
     """How to draft, if not as the engine was opened for."""
     num_draft: int | None = None
@@ -36,7 +39,10 @@ class Answering:
 class Turn(Closing):
     """One answer: iterate to get it as it comes. When it is closed, what is there of it is in the transcript."""
 
-    def __init__(self, transcript: Transcript, generation: Generation, n_ctx: int, inside: bool, dropped: int) -> None:
+    def __init__(
+        self, transcript: Transcript, generation: Generation, n_ctx: int, inside: bool | None, dropped: int
+    ) -> None:
+        """`inside`: whether the answer begins inside a thought; None where it has none."""
         self.generation = generation
         self.n_ctx = n_ctx
         self.dropped = dropped
@@ -83,7 +89,7 @@ class Chat:
     """
 
     def __init__(self, engine: Engine, transcript: Transcript, answering: Answering) -> None:
-        """Raises ModelError if the target has no chat template that works."""
+        """Raises ModelError if the target has no chat template that works, ContextError as `set_system` does."""
         self.transcript = transcript
         self.answering = answering
         self.stats = Stats()
@@ -91,9 +97,19 @@ class Chat:
         self.use(engine)
 
     def use(self, engine: Engine) -> None:
-        """Go on with another engine."""
-        engine.render_chat([{"role": "user", "content": "?"}])  # a template that fails is an error now
+        """Go on with another engine; errors as in `__init__`."""
+        self._check(engine, self.transcript.system)
         self.engine = engine
+
+    def resume(self, transcript: Transcript) -> None:
+        """Go on with another chat; errors as in `__init__`."""
+        self._check(self.engine, transcript.system)
+        self.transcript = transcript
+
+    def set_system(self, text: str) -> None:
+        """Another system message; raises ContextError for one that leaves no room for an answer."""
+        self._check(self.engine, text)
+        self.transcript.system = text
 
     def sampler(self) -> Sampler:
         """How tokens are chosen: as set, or as the model's file says."""
@@ -137,7 +153,7 @@ class Chat:
         most = self.answering.max_tokens
         prompt, tokens = self._prompt(exchanges)
         kept, n_ctx = exchanges, self.engine.n_ctx_for(len(tokens), most)
-        if len(tokens) > n_ctx - min(most or n_ctx, n_ctx // _SMALL_PART) and len(kept) > 1:
+        if self._is_full(len(tokens), n_ctx) and len(kept) > 1:
             if not (shift or self.answering.context_shift):
                 raise ContextFullError(
                     f"the context is full: {len(tokens)} of {n_ctx} tokens, with this question",
@@ -146,12 +162,33 @@ class Chat:
             while len(kept) > 1 and len(tokens) > n_ctx // 2:  # half: the rest is decoded anew, so not at every turn
                 kept = kept[1:]
                 prompt, tokens = self._prompt(kept)
+        answering = self.answering
         generation = self.engine.generate(
-            tokens, self.sampler(), most, self.answering.stops, self.answering.num_draft, self.answering.mode
+            tokens,
+            self.sampler(),
+            most,
+            answering.stops,
+            answering.num_draft,
+            answering.mode,
+            grammar=answering.grammar,
         )
         self.transcript.exchanges = kept
-        inside = opens_thought(prompt)
+        inside = None if answering.grammar else opens_thought(prompt)  # what a grammar allows is no thought
         return Turn(self.transcript, generation, n_ctx, inside, len(exchanges) - len(kept))
+
+    def _is_full(self, num_tokens: int, n_ctx: int) -> bool:
+        return num_tokens > n_ctx - min(self.answering.max_tokens or n_ctx, n_ctx // _SMALL_PART)
+
+    def _check(self, engine: Engine, system: str) -> None:
+        """A template that fails, or a system message that no question fits behind, is an error now."""
+        prompt = engine.render_chat(Transcript(system, [Exchange("?")]).messages())
+        num_tokens = len(engine.tokenize(prompt))
+        n_ctx = engine.n_ctx_for(num_tokens, self.answering.max_tokens)
+        if system and self._is_full(num_tokens, n_ctx):
+            raise ContextError(
+                f"the system message is too long: a question behind it takes {num_tokens} of {n_ctx} tokens of context",
+                "shorten it, or give a larger --ctx",
+            )
 
     def _prompt(self, exchanges: Sequence[Exchange]) -> tuple[str, list[int]]:
         messages = replace(self.transcript, exchanges=exchanges).messages()

@@ -57,6 +57,8 @@ class EngineSettings:
     draft_n_gpu_layers: int | None = None
     n_threads: int | None = None
     n_ctx: int | None = None
+    draft_n_ctx: int | None = None
+    """The draft's context at most; None: as long as the target's. A text that is longer is no longer drafted for."""
     usual_ctx: int | None = None
     """Where `n_ctx` is not given, the context whatever the prompt, or as much of it as the target knows."""
     chat_template: str | None = None
@@ -178,7 +180,7 @@ class Engine(Closing):
 
         In exact mode the batch widths are compared first, unless `profiles` remembers them; that takes minutes,
         and `on_progress` is told what is done. Raises ModelError for an unusable file, ParityError for a draft with
-        another tokenizer, UsageError for GPU layers without a GPU, for a --ctx that the target does not know, or where
+        another tokenizer, UsageError for GPU layers without a GPU, for a longer context than a model knows, or where
         there are no exact widths.
         """
         self.settings = settings
@@ -205,10 +207,11 @@ class Engine(Closing):
         """Whether drafting is known not to change a bit."""
         with ExitStack() as resources:
             self._target = resources.enter_context(Model(self.target_header, layers, self._arithmetic.repack))
-            self._check_ctx()
+            _check_ctx("--ctx", settings.n_ctx, self._target)
             self._draft: Model | None = None
             if self.draft_header:
                 self._draft = resources.enter_context(Model(self.draft_header, draft_layers))
+                _check_ctx("--draft-ctx", settings.draft_n_ctx, self._draft)
             self._resources = resources.pop_all()
         self._contexts: list[LlamaContext] = []
         self._mode = settings.mode
@@ -449,13 +452,6 @@ class Engine(Closing):
             }
         return {level_of(0): {"times": measured.seconds}} if measured else {}
 
-    def _check_ctx(self) -> None:
-        if self.settings.n_ctx and self.settings.n_ctx > self._target.n_ctx_train:
-            raise UsageError(
-                f"--ctx {self.settings.n_ctx}: the target was trained with {self._target.n_ctx_train} tokens",
-                "give at most that, or leave it out",
-            )
-
     def n_ctx_for(self, num_prompt: int, max_tokens: int | None) -> int:
         """The context that a text needs."""
         if self.settings.n_ctx:
@@ -474,7 +470,7 @@ class Engine(Closing):
         self._contexts.append(self._open_context(self._target, n_ctx, self.max_width, self._arithmetic))
         if self._draft:
             try:
-                n_ctx = min(n_ctx, self._draft.n_ctx_train)
+                n_ctx = min(n_ctx, self._draft.n_ctx_train, self.settings.draft_n_ctx or n_ctx)
                 context = self._open_context(self._draft, n_ctx, 1, self._arithmetics[0])
             except ContextError as error:
                 self._drop_draft(error.message)
@@ -527,6 +523,14 @@ def num_layers(option: str, wanted: int | None) -> int:
             "leave it out, or rebuild with CMAKE_ARGS for your GPU (README.md, Install)",
         )
     return wanted
+
+
+def _check_ctx(option: str, n_ctx: int | None, model: Model) -> None:
+    if n_ctx and n_ctx > model.n_ctx_train:
+        raise UsageError(
+            f"{option} {n_ctx}: the {model.header.role} was trained with {model.n_ctx_train} tokens",
+            "give at most that, or leave it out",
+        )
 
 
 def _check_parity(target: Header, draft: Header | None) -> ParityReport | None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specgguf.cli import options, output
+from specgguf.cli.memory import Memory
 from specgguf.cli.opening import Models, explain, open_engine, open_resolver, open_store
-from specgguf.cli.sampling import check_texts, read_file
+from specgguf.cli.sampling import check_texts, read_file, read_grammar
 
 if TYPE_CHECKING:
     from specgguf.engine import Engine
@@ -23,6 +24,7 @@ def chat(
     draft_quant: options.DraftQuant = None,
     draft_max: options.DraftMax = None,
     speculate: options.SpeculateMode = options.Speculate.AUTO,
+    ngram_store: options.NgramStore = None,
     exact: options.Exact = False,
     max_tokens: options.MaxTokens = None,
     temperature: options.ChatTemperature = None,
@@ -34,6 +36,8 @@ def chat(
     presence_penalty: options.PresencePenalty = None,
     frequency_penalty: options.FrequencyPenalty = None,
     seed: options.Seed = None,
+    grammar: options.Grammar = None,
+    json_schema: options.JsonSchema = None,
     stop: options.Stop = None,
     system: options.System = None,
     chat_template: options.ChatTemplate = None,
@@ -42,6 +46,7 @@ def chat(
     draft_gpu_layers: options.DraftGpuLayers = None,
     threads: options.Threads = None,
     ctx: options.ChatCtx = None,
+    draft_ctx: options.DraftCtx = None,
     context_shift: Annotated[
         bool,
         typer.Option(
@@ -69,7 +74,7 @@ def chat(
     check_texts("--system", [] if system is None else [system])
 
     from specgguf.chat import USUAL_CTX, Answering, Chat
-    from specgguf.cli.commands import completions, read_transcript
+    from specgguf.cli.commands import completions, read_transcript, tell_loaded
     from specgguf.cli.reader import open_reader
     from specgguf.cli.session import Session
     from specgguf.engine import EngineSettings
@@ -84,11 +89,15 @@ def chat(
     if models.pair is None and models.target is None:  # the target of the transcript, perhaps with another draft
         models = Models(*(value or transcript.models.get(name) for name, value in models._asdict().items()))
     transcript.models = models._asdict()
+    answering = Answering(
+        max_tokens, stops, not no_think, read_grammar(grammar, json_schema), context_shift=context_shift
+    )
     settings = EngineSettings(
         n_gpu_layers=gpu_layers,
         draft_n_gpu_layers=draft_gpu_layers,
         n_threads=threads,
         n_ctx=ctx,
+        draft_n_ctx=draft_ctx,
         usual_ctx=USUAL_CTX,
         cache_type_k=cache_type_k,
         cache_type_v=cache_type_v,
@@ -97,24 +106,26 @@ def chat(
     )
     if verbose:
         log_to(output.log)
+    memory = Memory(ngram_store)
     store = open_store(offline)
 
     def open_models(models: Models) -> "Engine":
         engine = open_engine(store, models, speculate, draft_max, settings)
         for line in engine.notices:
             output.note(line)
+        memory.recall(engine)
         if verbose:
             explain(engine)
         return engine
 
     reader = open_reader(completions(context, open_resolver(store).catalogue.pairs), history)
-    answering = Answering(max_tokens, stops, not no_think, context_shift=context_shift)
     with open_models(models) as engine:
         talk = Chat(engine, transcript, answering)
-        with Session(
-            talk, reader, context, open_models, show_draft, output.on_terminal() if stats is None else stats
-        ) as session:
+        show_stats = output.on_terminal() if stats is None else stats
+        with Session(talk, reader, context, open_models, memory, show_draft, show_stats) as session:
             session.file = load
             if reader.interactive:
                 output.note(f"{engine.target_header.name}; /help lists the commands")
+                if load:
+                    tell_loaded(transcript, load)
             session.run()

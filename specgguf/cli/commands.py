@@ -43,7 +43,7 @@ def _help(session: "Session", argument: str) -> None:
 
 def _system(session: "Session", argument: str) -> None:
     if argument:
-        session.chat.transcript.system = argument
+        session.chat.set_system(argument)
     output.note(f"system message: {session.chat.transcript.system or 'none'}")
 
 
@@ -82,8 +82,15 @@ def _load(session: "Session", argument: str) -> None:
     if found.models != chat.transcript.models:
         output.note("that chat was held with other models; it goes on with those in use")
     found.models = chat.transcript.models
-    chat.transcript, session.file = found, path
-    output.note(f"{len(found.exchanges)} turns of {path}")
+    chat.resume(found)
+    session.file = path
+    tell_loaded(found, path)
+
+
+def tell_loaded(transcript: Transcript, path: Path) -> None:
+    """What a person who goes on with it should know."""
+    turns = "1 turn" if len(transcript.exchanges) == 1 else f"{len(transcript.exchanges)} turns"
+    output.note(f"{turns} of {path}")
 
 
 def read_transcript(path: Path, context: typer.Context) -> Transcript:

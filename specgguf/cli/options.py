@@ -315,6 +315,15 @@ ChatCtx = Annotated[
     int | None,
     typer.Option("--ctx", "-c", min=1, metavar="N", help="Context in tokens; default: 8192, or what the model knows."),
 ]
+DraftCtx = Annotated[
+    int | None,
+    typer.Option(
+        "--draft-ctx",
+        min=64,
+        metavar="N",
+        help="Context of the draft; default: the target's. Longer texts are not drafted for by the model.",
+    ),
+]
 CacheTypeK = Annotated[
     str | None,
     typer.Option("--cache-type-k", metavar="TYPE", help="Cells of the key cache: f16 (default), bf16, q8_0, ..."),

@@ -12,6 +12,7 @@ import typer
 from specgguf.cli import options, output
 from specgguf.cli.answer import AnswerWriter
 from specgguf.cli.lines import answer_lines
+from specgguf.cli.memory import Memory
 from specgguf.cli.opening import Models, explain, open_engine, open_store
 from specgguf.cli.report import report
 from specgguf.cli.sampling import check_texts, parse_biases, read_file, read_grammar
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from specgguf.core.thought import Said
     from specgguf.engine import Engine, Generation
     from specgguf.llama.grammar import GrammarText
-    from specgguf.ngramstore import NgramStore
 
 
 def run(
@@ -64,6 +64,7 @@ def run(
     draft_gpu_layers: options.DraftGpuLayers = None,
     threads: options.Threads = None,
     ctx: options.Ctx = None,
+    draft_ctx: options.DraftCtx = None,
     cache_type_k: options.CacheTypeK = None,
     cache_type_v: options.CacheTypeV = None,
     offline: options.Offline = False,
@@ -86,7 +87,6 @@ def run(
 
     from specgguf.engine import EngineSettings
     from specgguf.llama.library import log_to
-    from specgguf.ngramstore import NgramStore
 
     biases, constraint = parse_biases(logit_bias or []), read_grammar(grammar, json_schema)
     settings = EngineSettings(
@@ -94,6 +94,7 @@ def run(
         draft_n_gpu_layers=draft_gpu_layers,
         n_threads=threads,
         n_ctx=ctx,
+        draft_n_ctx=draft_ctx,
         cache_type_k=cache_type_k,
         cache_type_v=cache_type_v,
         chat_template=read_file("--chat-template", chat_template) if chat_template else None,
@@ -101,11 +102,11 @@ def run(
     )
     if verbose:
         log_to(output.log)
-    answers = NgramStore(ngram_store) if ngram_store else None
+    memory = Memory(ngram_store)
     store = open_store(offline)
     models = Models(pair, target, draft, quant, draft_quant)
     with open_engine(store, models, speculate, draft_max, settings) as engine:
-        keep = _memory(engine, answers)
+        memory.recall(engine)
         sampler = engine.sampler(
             temperature=temperature,
             top_k=top_k,
@@ -126,7 +127,8 @@ def run(
             _tell(engine)
             if stats:
                 output.stats(generation, *exactly)
-            return _without_thought(report(engine, store, keep(generation), speculate, load_s), inside)
+            memory.keep(engine, generation)
+            return _without_thought(report(engine, store, generation, speculate, load_s), inside)
 
         asked = None if piped else prompter.ask(text)
         load_s = time.perf_counter() - begin
@@ -144,7 +146,7 @@ def run(
             output.write_json(_without_thought(report(engine, store, generation, speculate, load_s), inside))
         if output.on_terminal() if stats is None else stats:
             output.stats(generation, *exactly)
-        keep(generation)
+        memory.keep(engine, generation)
     raise typer.Exit(code)
 
 
@@ -223,21 +225,6 @@ def _write(generation: "Generation", inside: bool | None, json: bool, jsonl: boo
     return code
 
 
-def _memory(engine: "Engine", answers: "NgramStore | None") -> "Callable[[Generation], Generation]":
-    """Drafts from the answers that are stored; what is given each new one stores it, and drafts from it too."""
-    if answers is None:
-        return lambda generation: generation
-    fingerprint = engine.target_header.tokenizer.fingerprint
-    engine.draft_from(answers.texts(fingerprint))
-
-    def keep(generation: "Generation") -> "Generation":
-        answers.add(fingerprint, generation.tokens)
-        engine.draft_from([generation.tokens])
-        return generation
-
-    return keep
-
-
 def _without_thought(found: dict[str, Any], inside: bool | None) -> dict[str, Any]:
     """The object of --json, its text as `_stream` shows it."""
     from specgguf.core.thought import split
@@ -252,10 +239,10 @@ def _stream(generation: "Generation", inside: bool | None, show: "Callable[[Said
     """
     from specgguf.core.thought import Said, ThoughtStream
 
-    thoughts, code = None if inside is None else ThoughtStream(inside), 0
+    thoughts, code = ThoughtStream(inside), 0
 
     def answer(text: str) -> Said:
-        return Said("", thoughts.feed(text).answer if thoughts else text)
+        return Said("", thoughts.feed(text).answer)
 
     try:
         for text, source in generation.pieces():
@@ -263,6 +250,5 @@ def _stream(generation: "Generation", inside: bool | None, show: "Callable[[Said
     except (KeyboardInterrupt, SystemExit) as signal:
         show(answer(generation.flush()), "")
         code = TERMINATED if isinstance(signal, SystemExit) else INTERRUPTED
-    if thoughts:
-        show(Said("", thoughts.flush().answer), "")
+    show(Said("", thoughts.flush().answer), "")
     return code

@@ -11,6 +11,7 @@ from specgguf.chat import Chat, Turn
 from specgguf.cli import output
 from specgguf.cli.answer import AnswerWriter
 from specgguf.cli.commands import COMMANDS
+from specgguf.cli.memory import Memory
 from specgguf.cli.opening import Models
 from specgguf.cli.reader import Reader
 from specgguf.core.closing import Closing
@@ -27,20 +28,27 @@ class Session(Closing):
         reader: Reader,
         context: typer.Context,
         open_models: Callable[[Models], Engine],
+        memory: Memory,
         show_draft: bool,
         show_stats: bool,
     ) -> None:
-        """`context` knows the options of the command line; `open_models` opens other models with them."""
+        """`context` knows the options of the command line; `open_models` opens other models with them.
+
+        `memory` keeps the answers.
+        """
         self.chat = chat
         self.context = context
         self.open_models = open_models
         self.show_draft = show_draft
         self.draft = ""
         """What a person finds on the next line."""
+        self._unasked = ""
+        """A question that could not be asked: it comes back on the line until another one is."""
         self.done = False
         self.file: Path | None = None
         """The transcript's own file, which may be overwritten."""
         self.reader = reader
+        self._memory = memory
         self._show_stats = show_stats
 
     def run(self) -> None:
@@ -69,17 +77,27 @@ class Session(Closing):
                 if not self.reader.interactive:
                     raise
                 output.note("stopped")
+            self.draft = self._unasked or self.draft
 
     def _handle(self, message: str) -> None:
         if not message.startswith("/"):
-            self.answer(partial(self.chat.ask, message))
+            self._unasked = message
+            self.answer(partial(self._ask, message))
             return
         name, _, argument = message.partition(" ")
         if name not in COMMANDS:
             near = get_close_matches(name, COMMANDS, n=2)
             hint = f"did you mean {' or '.join(near)}?" if near else "/help lists the commands"
             raise UsageError(f"unknown command: {name}", f"{hint}; a message may begin with a space")
-        COMMANDS[name].run(self, argument.strip())
+        command, argument = COMMANDS[name], argument.strip()
+        if argument and not command.argument:
+            raise UsageError(f"{name} takes no argument", f"type {name} alone; a message may begin with a space")
+        command.run(self, argument)
+
+    def _ask(self, message: str, shift: bool) -> Turn:
+        turn = self.chat.ask(message, shift)
+        self._unasked = ""
+        return turn
 
     def answer(self, begin: Callable[[bool], Turn]) -> None:
         """Take a turn: `begin(True)` may drop the oldest turns for it."""
@@ -90,11 +108,13 @@ class Session(Closing):
                 raise
             turn = begin(True)
         if turn.dropped:
-            output.note(f"the context was full: the oldest {turn.dropped} turns were dropped")
+            oldest = "turn was" if turn.dropped == 1 else f"{turn.dropped} turns were"
+            output.note(f"the context was full: the oldest {oldest} dropped")
         with turn:
             self._stream(turn)
         generation = turn.generation
         self.chat.stats.add(generation.stats)
+        self._memory.keep(self.chat.engine, generation)
         if turn.cut:
             output.note("the context is full: the answer ends here")
         if self._show_stats:

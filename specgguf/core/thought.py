@@ -19,8 +19,8 @@ def opens_thought(prompt: str) -> bool:
     return prompt.rstrip().endswith(OPEN)
 
 
-def split(text: str, inside: bool) -> Said:
-    """Thought and answer of a whole text, or of what is there of it."""
+def split(text: str, inside: bool | None) -> Said:
+    """Thought and answer of a whole text, or of what is there of it; `inside` as in `ThoughtStream`."""
     stream = ThoughtStream(inside)
     parts = (stream.feed(text), stream.flush())
     return Said(*("".join(part).strip() for part in zip(*parts, strict=True)))
@@ -33,10 +33,12 @@ class ThoughtStream:
     tag is held back.
     """
 
-    def __init__(self, inside: bool) -> None:
-        """`inside`: whether the text begins inside a thought."""
-        self._part: Literal["unknown", "thought", "answer"] = "thought" if inside else "unknown"
-        self._begins = inside  # white space is still to be taken out
+    def __init__(self, inside: bool | None) -> None:
+        """`inside`: whether the text begins inside a thought; None if all of it is answer."""
+        self._part: Literal["unknown", "thought", "answer"] = (
+            "answer" if inside is None else "thought" if inside else "unknown"
+        )
+        self._begins = bool(inside)  # white space is still to be taken out
         self._held = ""
 
     def feed(self, text: str) -> Said:

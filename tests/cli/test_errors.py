@@ -142,6 +142,8 @@ def test_no_prompt(arguments):
         (["--stop", ""], "--stop"),
         (["-t", "0"], "--threads"),
         (["-c", "0"], "--ctx"),
+        (["--draft-ctx", "0"], "--draft-ctx"),
+        (["--draft-ctx", "63"], "--draft-ctx"),
         (["--speculate", "always"], "--speculate"),
         (["--gpu-layers", "some"], "--gpu-layers"),
         (["--no-such-option"], "--no-such-option"),
@@ -175,6 +177,11 @@ def test_gpu_layers_without_a_gpu(toy_models):
 def test_a_context_beyond_what_the_model_knows(toy_models):
     message, _ = failure(specgguf("run", "-m", toy_models["target"], "-c", 2_000_000_000, "hi"), code=2)
     assert "trained with 2048 tokens" in message
+    models = ["-m", toy_models["endless"], "-d", toy_models["draft"]]
+    for command in (["run", "hi"], ["chat"]):
+        message, hint = failure(specgguf(*command, *models, "--draft-ctx", 2049), code=2)
+        assert message == "--draft-ctx 2049: the draft was trained with 2048 tokens"
+        assert "leave it out" in hint
 
 
 def test_a_chat_template_that_fails(toy_models):

@@ -20,6 +20,7 @@ from specgguf.core.thought import Said, ThoughtStream, opens_thought, split
         ("<thinking> is no tag", False, "", "<thinking> is no tag"),
         ("<think><think>a</think>b", False, "<think>a", "b"),
         ("", True, "", ""),
+        ("<think>a</think>b", None, "", "<think>a</think>b"),
     ],
 )
 def test_thought_and_answer(text, inside, thought, answer):

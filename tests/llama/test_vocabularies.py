@@ -15,9 +15,13 @@ import platformdirs
 import pytest
 from llama_cpp import llama_cpp as lib
 
+from specgguf.core.context import common_prefix
 from specgguf.core.parity import Parity, Tokenizer, compare
 from specgguf.header import Header
 from specgguf.llama import library
+from specgguf.llama.templates import ChatTemplate
+from specgguf.llama.vocab import Vocab
+from specgguf.transcript import Exchange, Transcript
 
 PACKAGE = "llama-cpp-python"
 FREE_IDS, MOST_MORE_IDS = 5, 128
@@ -92,11 +96,16 @@ def unpack(source, folder):
                 (folder / name).write_bytes(archive.extractfile(member).read())
 
 
-def read(path):
+def load(path):
     params = lib.llama_model_default_params()
     params.vocab_only = True
     model = lib.llama_model_load_from_file(os.fsencode(path), params)
     assert model, (path, library.take_errors())
+    return model
+
+
+def read(path):
+    model = load(path)
     vocab = lib.llama_model_get_vocab(model)
     special = {
         "bos": lib.llama_vocab_bos(vocab),
@@ -160,3 +169,32 @@ def test_tokens_and_special_ids_are_read_as_llama_reads_them(vocabularies):
         "bert-bge",
         "nomic-bert-moe",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "system", "renewed"),
+    [
+        ("command-r", "<|SYSTEM_TOKEN|>Be brief.<", ""),
+        ("gemma-4", "<|turn>system\nBe brief.<", "<|channel>thought\n<channel|>"),  # no longer there with the answer
+        ("phi-3", "<|user|>\nBe brief.\n\nName", ""),  # has no system message
+        ("qwen2", "<|im_start|>system\nBe brief.<", ""),
+    ],
+)
+def test_a_conversation_in_the_template_of_a_real_model(name, system, renewed):
+    path = files() / f"ggml-vocab-{name}.gguf"
+    model = load(path)
+    vocab = Vocab(lib.llama_model_get_vocab(model))
+    template = ChatTemplate(Header.of_file(path, "target").chat_template, name, vocab)
+    exchanges, before = [], []
+    for question, answer in (("Name a bird.", "A robin."), ("And a fish?", "1. trout\n2. pike"), ("A tree?", "")):
+        prompt = template.render(Transcript("Be brief.", [*exchanges, Exchange(question)]).messages())
+        said = [text for exchange in exchanges for text in (exchange.question, exchange.answer)]
+        places = [prompt.index(text) for text in [system, *said[1:], question]]
+        assert places == sorted(places)
+        tokens = vocab.tokenize(prompt)
+        assert tokens.count(vocab.bos) == vocab.adds_bos
+        # Of the last prompt nothing else has to be evaluated anew.
+        assert before[common_prefix(before, tokens) :] == (vocab.tokenize(renewed)[vocab.adds_bos :] if before else [])
+        exchanges.append(Exchange(question, answer))
+        before = tokens
+    lib.llama_model_free(model)
