@@ -51,8 +51,8 @@ class Trace:
     """What is known of a plain answer afterwards.
 
     `drafted` and `copied`: how many of the tokens that follow each position the draft model, and text already seen,
-    would have got right there. `confidence`: how sure the draft model was of its guess. `width_s`: seconds of a batch at
-    the answer's end by width; `step_s`: of a draft step.
+    would have got right there. `confidence`: how sure the draft model was of its guess. `width_s`: seconds of a batch
+    at the answer's end by width; `step_s`: of a draft step.
     """
 
     category: str

@@ -170,7 +170,7 @@ def verify(
 
 @dataclass(slots=True)
 class Noise:
-    """How much the gaps between a position's best tokens move between batch widths, in logits: the most that was seen."""
+    """How much the gaps between best tokens move between batch widths, in logits: the most that was seen."""
 
     level: float = 0.0
 

@@ -3,6 +3,7 @@
 import json
 from functools import partial
 
+import numpy as np
 import pytest
 
 from specgguf import golden
@@ -132,6 +133,25 @@ def test_a_loop_with_a_wrong_truncation_is_different(prompts, temperature, monke
         monkeypatch.setattr(target, "truncate", lambda length: truncate(min(length + 1, len(target.tokens))))
         verdicts, noise = outcomes()
         assert golden.Verdict.DIFFERENT in verdicts
+
+
+class Shaky:
+    """Stands for an engine: batches of several tokens move the third-best logit, by what the prompt says."""
+
+    max_width = 17
+
+    def replay(self, prompt, output, width):
+        for _ in output:
+            logits = np.arange(20, dtype=np.float32)
+            logits[17] += prompt[0] * (width > 1)
+            yield logits
+
+
+def test_noise_is_the_most_that_was_seen_in_any_answer():
+    noise = golden.Noise()
+    for moved in (0.1, 0.2, 0.3, 0.2, 0.5, 0.4):
+        noise.measure(Shaky(), [moved], [0, 0])
+    assert noise.level == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"format": 99}', "[1]", '{"format": 1, "prompts": [{}]}'])
