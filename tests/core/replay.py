@@ -82,20 +82,21 @@ def one_round(policy: Adaptive, on: Machine, known: Sequence[float], matched: in
     return Round(len(top1), sent, accepted, target_s + draft_s, parked)
 
 
+def rounds(policy: Adaptive, on: Machine, name: str, noise: Times = lambda: 1.0, repeat: int = 1) -> list[Round]:
+    """A recorded text, `repeat` times over."""
+    matches, known = (TRACES["prompts"][name][key] * repeat for key in ("matched", "top1"))
+    at, total, played = 0, len(matches), []
+    while at < total:
+        played.append(one_round(policy, on, known[at], min(matches[at], total - at - 1), noise))
+        at += played[-1].accepted + 1
+    return played
+
+
 def replay(
     policy: Adaptive, on: Machine, names: Sequence[str], noise: Times = lambda: 1.0, repeat: int = 1
 ) -> dict[str, float]:
     """Speed relative to plain decoding, for each recorded text, one after another, each `repeat` times over."""
-    speeds = {}
-    for name in names:
-        matches, known = (TRACES["prompts"][name][key] * repeat for key in ("matched", "top1"))
-        at, total, elapsed = 0, len(matches), 0.0
-        while at < total:
-            done = one_round(policy, on, known[at], min(matches[at], total - at - 1), noise)
-            elapsed += done.seconds
-            at += done.accepted + 1
-        speeds[name] = total * on.plain / elapsed
-    return speeds
+    return {name: speed(rounds(policy, on, name, noise, repeat), on) for name in names}
 
 
 def oracle(on: Machine) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 
@@ -9,7 +10,7 @@ from specgguf.core import adaptive
 from specgguf.core.adaptive import Adaptive
 from specgguf.core.calibrator import Calibrator
 from specgguf.core.costs import WidthCosts
-from tests.core.replay import CAP, TRACES, Draft, Noise, machine, mean, one_round, oracle, play, replay, speed
+from tests.core.replay import CAP, TRACES, Draft, Noise, machine, mean, one_round, oracle, play, replay, rounds, speed
 
 TEXTS = list(TRACES["prompts"])
 WINNING = {"bf16-2core": 0.81, "f16-2core": 0.835, "gpu-like": 0.84, "8core-like": 0.825}
@@ -85,6 +86,31 @@ def test_recovers_within_30_rounds_when_the_draft_turns(name, bad):
             usual.append(speed(play(fresh(on), on, again, 100)[30:], on))
     for number in range(3):
         assert sum(turned[number::3]) > 0.95 * sum(usual[number::3])
+
+
+@pytest.mark.parametrize("name", WINNING)
+def test_recovers_within_30_rounds_when_the_topic_changes(name):
+    """Recorded texts: one that is copied, code, a story."""
+    on = machine(name)
+    turned, usual = [], []
+    for before, after in permutations(("edit", "code", "story"), 2):
+        policy = fresh(on)
+        rounds(policy, on, before, repeat=2)
+        turned.append(speed(rounds(policy, on, after, repeat=4)[30:], on))
+        usual.append(speed(rounds(fresh(on), on, after, repeat=4)[30:], on))
+    assert sum(turned) > 0.97 * sum(usual)
+    assert min(now / then for now, then in zip(turned, usual, strict=True)) > 0.9
+
+
+@pytest.mark.parametrize("name", [*WINNING, "q4_k_m-2core"])
+def test_recovers_within_30_rounds_when_the_target_is_another(name):
+    """/model opens an engine of its own, which knows nothing of what the new target costs."""
+    on = machine(name)
+    turned, usual = [], []
+    for text in ("edit", "code", "story"):
+        turned.append(speed(rounds(Adaptive(WidthCosts(CAP)), on, text, repeat=4)[30:], on))
+        usual.append(speed(rounds(fresh(on), on, text, repeat=4)[30:], on))
+    assert sum(turned) > 0.95 * sum(usual)
 
 
 @pytest.mark.parametrize("name", ["f16-2core", *LOSING])
@@ -227,6 +253,12 @@ def test_proposals_are_compared_by_value():
     assert policy.value([0.95] * CAP)[1] > gain
     assert policy.value([0.9, 0.9, 0.01, 0.9])[0] == 2
     assert policy.value([0.05] * 4) == (0, 0.0)
+    # What only just pays is sent where it has cost a draft already, but not to try one's luck.
+    costs = WidthCosts(1, {1: 0.030, 2: 0.048})
+    assert Adaptive(costs).value([0.7])[0] == 0
+    assert Adaptive(costs).take([0.7]) == 1
+    assert Adaptive(costs).value([0.9])[0] == 1
+    assert 0.7 < Adaptive(costs).least < 0.9
     assert policy.value([]) == (0, 0.0)
     assert 0 < policy.prospect() < policy.value([0.99] * CAP)[1]
 
