@@ -64,7 +64,9 @@ class Catalogue:
         """
         name, _, quant = reference.partition(":")
         if name not in self.models:
-            hint = f"{name} is a pair: give it with --pair" if name in self.pairs else nearest(name, self.models)
+            hint = nearest(name, self.models)
+            if name in self.pairs:
+                hint = f"{name} is a pair, for --pair; its target is {self.pairs[name].target}"
             raise ConfigError(f"neither a file nor a known model: {reference}", hint)
         files = self.models[name]
         for wanted in [quant] if quant else [*self._recommended(name), *PREFERRED, *(files if len(files) == 1 else ())]:

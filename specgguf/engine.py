@@ -273,7 +273,14 @@ class Engine(Closing):
         return 1 / costs.plain if costs.plain_known else None
 
     def sampler(self, **given: Any) -> Sampler:  # noqa: ANN401
-        """How to choose tokens: as given, the rest (what is None) as the model's file says, or else as usual."""
+        """How to choose tokens: as given, the rest (what is None) as the model's file says, or else as usual.
+
+        Raises UsageError for a logit bias of a token that the target does not have.
+        """
+        for token, _ in given.get("logit_bias") or ():
+            if token >= self._target.vocab.num_tokens:
+                most = self._target.vocab.num_tokens - 1
+                raise UsageError(f"--logit-bias {token}: the target has no such token", f"its ids are 0 to {most}")
         return Sampler(**{**self.target_header.sampling, **{k: v for k, v in given.items() if v is not None}})
 
     def piece(self, token: int) -> bytes:

@@ -237,6 +237,8 @@ def load(path: Path) -> Golden:
         return Golden(**{field.name: content[field.name] for field in fields(Golden)})
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "check the path") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is no golden file: it is not UTF-8 text", _MAKE_ONE) from None
     except KeyError as error:
         raise UsageError(f"{path} is no golden file: it has no {error}", _MAKE_ONE) from None
     except (ValueError, TypeError, AttributeError) as error:

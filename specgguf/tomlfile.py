@@ -27,10 +27,13 @@ class TomlFile:
         try:
             self._text = path.read_text(encoding="utf-8-sig")  # Windows editors begin with a mark
             self.root: dict[str, Any] = tomllib.loads(self._text)
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            line = error.object[: error.start].count(b"\n") + 1
+            raise ConfigError(f"{path}, line {line}: not UTF-8 text", "correct the file, or move it away") from None
+        except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{path}: {error}", "correct the file, or move it away") from None
         except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}", "check its permissions") from None
+            raise ConfigError(f"cannot read {path}: {error.strerror}", "it must be a file you may read") from None
 
     def table(self, where: Where, value: Any, known: Sequence[str] = ()) -> dict[str, Any]:  # noqa: ANN401
         """`value`, which must be a table, and with `known` may have these keys only."""

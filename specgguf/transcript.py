@@ -70,6 +70,8 @@ def load(path: Path) -> Transcript:
         return Transcript(system, exchanges, sampling, models)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "check the path") from None
+    except UnicodeError:
+        raise _damaged(path, "it is not UTF-8 text") from None
     except KeyError as error:
         raise _damaged(path, f"it has no {error}") from None
     except (ValueError, TypeError, AttributeError) as error:

@@ -52,7 +52,7 @@ def chat(
         typer.Option(
             "--context-shift/--no-context-shift",
             show_default=False,
-            help="When the context is full, drop the oldest turns without asking.",
+            help="When the context is full, drop the oldest turns before the next answer, without asking.",
         ),
     ] = False,
     cache_type_k: options.CacheTypeK = None,

@@ -64,7 +64,7 @@ def _clear(session: "Session", argument: str) -> None:
 
 
 def _save(session: "Session", argument: str) -> None:
-    path = _path(argument)
+    path = _path("/save", argument)
     check_place(path)
     if path.exists() and path != session.file:
         if not session.reader.interactive:
@@ -77,7 +77,7 @@ def _save(session: "Session", argument: str) -> None:
 
 
 def _load(session: "Session", argument: str) -> None:
-    path, chat = _path(argument), session.chat
+    path, chat = _path("/load", argument), session.chat
     found = read_transcript(path, session.context)
     if found.models != chat.transcript.models:
         output.note("that chat was held with other models; it goes on with those in use")
@@ -106,11 +106,13 @@ def _set(session: "Session", argument: str) -> None:
     chat, known = session.chat, {_spelled(parameter): parameter for parameter in _settable(session.context).values()}
     if not argument:
         now = {**asdict(chat.sampler()), "max_tokens": chat.answering.max_tokens, "no_think": not chat.answering.think}
-        output.log("".join(f"{option:20s} {now[parameter.name]}\n" for option, parameter in known.items()))
+        shown = {name: str(value).lower() if isinstance(value, bool) else value for name, value in now.items()}
+        output.log("".join(f"{option:20s} {shown[parameter.name]}\n" for option, parameter in known.items()))
         return
     option, _, text = argument.partition(" ")
     if option not in known:
-        raise UsageError(f"/set {option}: no such option", f"there is {', '.join(known)}")
+        hint = f"there is {', '.join(known)}; others are for the command line"
+        raise UsageError(f"/set {option}: nothing that can be set in a chat", hint)
     value = _parse(known[option], session.context, text.strip(), f"/set {option}")
     if option == "max-tokens":
         chat.answering.max_tokens = value
@@ -133,6 +135,9 @@ def _draft(session: "Session", argument: str) -> None:
 
 
 def _speculate(session: "Session", argument: str) -> None:
+    if not argument:
+        output.note(f"speculate is {session.chat.answering.mode or session.context.params['speculate']}")
+        return
     parameter = next(parameter for parameter in session.context.command.params if parameter.name == "speculate")
     mode: options.Speculate = _parse(parameter, session.context, argument, "/speculate")
     answering = session.chat.answering
@@ -175,15 +180,15 @@ COMMANDS = {
     "/set": Command(_set, "[OPTION VALUE]", "an option of the command line: /set temp 0.5; alone: all of them"),
     "/stats": Command(_stats, "", "what speculation did in this chat"),
     "/draft": Command(_draft, "", "mark what was guessed right, or no longer"),
-    "/speculate": Command(_speculate, "MODE", "how to draft: auto, fixed, model, ngram, off"),
+    "/speculate": Command(_speculate, "[MODE]", "how to draft: auto, fixed, model, ngram, off"),
     "/model": Command(_model, "[PAIR]", "go on with another pair of the catalogue"),
     "/exit": Command(_exit, "", "leave; so do Ctrl-D, and Ctrl-C twice"),
 }
 
 
-def _path(argument: str) -> Path:
+def _path(command: str, argument: str) -> Path:
     if not argument:
-        raise UsageError("no file is named", "give one: /save chat.json")
+        raise UsageError("no file is named", f"give one: {command} chat.json")
     return Path(os.path.expanduser(argument))  # Path's own raises for a user it does not know
 
 

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from specgguf.cli import options, output
-from specgguf.cli.defaults import CONFIG, options_of
+from specgguf.cli.defaults import CONFIG, OF_ONE_CALL, options_of
 from specgguf.config import own_path
 
 
@@ -48,6 +48,8 @@ def _settings(ctx: typer.Context, where: tuple[str, ...]) -> Iterator[_Setting]:
             yield from _settings(typer.Context(command, parent=ctx, info_name=name), (*where, name))
         return
     for key, option in options_of(ctx.command).items():
+        if key in OF_ONE_CALL:
+            continue
         value, _ = option.handle_parse_result(ctx, {}, [])
         source = {"ENVIRONMENT": str(option.envvar), "DEFAULT_MAP": CONFIG}
         found = ctx.get_parameter_source(option.name)

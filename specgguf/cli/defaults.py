@@ -19,7 +19,7 @@ from specgguf.tomlfile import TomlFile, Where
 
 CONFIG = "config.toml"
 _HELP = "docs/cli.md shows the form, and lists the options"
-_OF_ONE_CALL = (
+OF_ONE_CALL = (
     *("lines", "skip", "load", "for", "remove", "yes", "dry-run", "quants"),
     *("endpoint", "endpoint-baseline", "model"),
 )
@@ -126,7 +126,7 @@ def _settled(file: TomlFile, places: Mapping[str, Where], values: Values) -> dic
 
 
 def _check(file: TomlFile, ctx: typer.Context, where: Where, option: TyperOption, value: Any) -> None:  # noqa: ANN401
-    if where[-1] in _OF_ONE_CALL:
+    if where[-1] in OF_ONE_CALL:
         raise file.mistake(where, "is for the command line only", "take it out of the file")
     if not _fits(ctx, option, value):
         raise file.mistake(where, f"must be {allowed(option)}")

@@ -96,7 +96,7 @@ def record(
             prompts=recordings,
         )
     save(file, recorded.dump())
-    output.note(f"recorded {len(recordings)} prompts in {file}")
+    output.note(f"recorded {len(recordings)} {'prompt' if len(recordings) == 1 else 'prompts'} in {file}")
 
 
 @golden.command(cls=Command)

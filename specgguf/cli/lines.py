@@ -7,14 +7,14 @@ from typing import Any
 
 from specgguf.cli import output
 from specgguf.cli.stdin import PipedLines, text_of
-from specgguf.errors import SpecggufError, UsageError
+from specgguf.errors import SpecggufError
 
 
 def answer_lines(lines: PipedLines, skip: int, answer: Callable[[str], dict[str, Any]], show_progress: bool) -> None:
     """Write an object for each line but the first `skip`, before the next one is awaited: its answer, or what is wrong.
 
-    Blank lines have none. Raises SpecggufError at the end if anything was wrong, or if there was nothing to answer. A
-    line that is interrupted has none either, so that whoever goes on after the last object misses nothing.
+    Blank lines have none. Raises SpecggufError at the end if anything was wrong. A line that is interrupted has none
+    either, so that whoever goes on after the last object misses nothing.
     """
     done, written, failed = skip, 0, 0
     try:
@@ -35,7 +35,7 @@ def answer_lines(lines: PipedLines, skip: int, answer: Callable[[str], dict[str,
     except (KeyboardInterrupt, SystemExit):
         output.note(f"ended after line {done}; --skip {done} goes on from there")
         raise
-    if not written and not skip:  # with --skip, all may be done already
-        raise UsageError("no prompt: there is no text on stdin", "pipe in a prompt a line, or leave out --lines")
+    if not written:
+        output.note(f"there was nothing to answer{f' behind line {skip}' if skip else ' on stdin'}")
     if failed:
         raise SpecggufError(f"lines without an answer: {failed}", 'their objects say why, under "error"')

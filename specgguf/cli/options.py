@@ -51,7 +51,7 @@ def allowed(option: TyperOption) -> str:
     """What an option may be, in words."""
     kind = option.type_descriptor
     if kind.parameter_info.parser is _layers:
-        return "a whole number, or all"
+        return "a whole number, 0 or more, or all"
     if kind.choices:
         *most, last = kind.choices
         return f"{', '.join(most)} or {last}"

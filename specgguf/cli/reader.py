@@ -24,6 +24,10 @@ class Reader(Protocol):
     interactive: bool
     """Whether somebody sees what happens, and can be asked."""
 
+    @property
+    def discarded(self) -> str:
+        """What stood on the line when Ctrl-C came."""
+
     def read(self, draft: str = "") -> str:
         """The next message; `draft` is what a person finds on the line. Raises EOFError when there are no more."""
 
@@ -39,6 +43,7 @@ class Lines:
     """A message a line, blank ones left out."""
 
     interactive = False
+    discarded = ""
 
     def __init__(self) -> None:
         self._number = 0
@@ -80,6 +85,11 @@ class Keyboard:
         while not (text := self._session.prompt(_PROMPT, default=draft)).strip():
             draft = ""
         return text.encode(errors="surrogateescape").decode(errors="replace")  # keys that are not UTF-8
+
+    @property
+    def discarded(self) -> str:
+        """What stood on the line when Ctrl-C came."""
+        return self._session.default_buffer.text
 
 
 class _Commands(Completer):

@@ -142,6 +142,8 @@ def run(
             return
         generation, inside = asked
         code = _write(generation, inside, json, jsonl, show_draft)
+        if constraint and generation.finish_reason == "length":
+            output.note("the answer was cut off before it was complete: give a larger --max-tokens")
         if json or jsonl:
             output.write_json(_without_thought(report(engine, store, generation, speculate, load_s), inside))
         if output.on_terminal() if stats is None else stats:
@@ -186,9 +188,10 @@ def _check_shape(
         raise UsageError("--raw and --system exclude each other", "a system message needs the chat template")
     if raw and chat_template is not None:
         raise UsageError("--raw and --chat-template exclude each other", "give one of them")
-    if jsonl and (json or lines):
-        other = "--json" if json else "--lines"
-        raise UsageError(f"--jsonl and {other} exclude each other", "the last object of --jsonl is that of --json")
+    if jsonl and json:
+        raise UsageError("--jsonl and --json exclude each other", "the last object of --jsonl is that of --json")
+    if jsonl and lines:
+        raise UsageError("--jsonl and --lines exclude each other", "--lines writes an object a line by itself")
     if skip and not lines:
         raise UsageError("--skip is for --lines", "give both, or neither")
 

@@ -36,19 +36,21 @@ def read_grammar(grammar: Path | None, json_schema: str | None) -> "GrammarText 
         if json_schema is not None:
             raise UsageError("--grammar and --json-schema exclude each other", "give one of them")
         return GrammarText.parse(read_file("--grammar", grammar))
-    text = json_schema or ""
-    return GrammarText.from_schema(text if text.lstrip().startswith("{") else read_file("--json-schema", Path(text)))
+    (text,) = check_texts("--json-schema", [json_schema or ""])
+    if not text.lstrip().startswith("{"):
+        text = read_file("--json-schema", Path(text), "check the path; a schema given as text begins with {")
+    return GrammarText.from_schema(text)
 
 
-def read_file(option: str, path: Path) -> str:
-    """The text of a file that an option names; raises UsageError if there is none."""
+def read_file(option: str, path: Path, hint: str = "check the path") -> str:
+    """The text of a file that an option names; raises UsageError, with this hint, if there is none."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise UsageError(f"{option}: {path} is not UTF-8 text", "convert it first") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"{option}: cannot read {path}: {reason}", "check the path") from None
+        raise UsageError(f"{option}: cannot read {path}: {reason}", hint) from None
 
 
 def check_texts(option: str, texts: Sequence[str]) -> Sequence[str]:

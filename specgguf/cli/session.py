@@ -60,7 +60,7 @@ class Session(Closing):
             except EOFError:
                 return
             except KeyboardInterrupt:
-                if leaving or not self.reader.interactive:
+                if not self.reader.interactive or (leaving and not self.reader.discarded):
                     raise
                 leaving = True
                 output.note("Ctrl-C again leaves, and so does Ctrl-D")
@@ -120,7 +120,7 @@ class Session(Closing):
         if self._show_stats:
             plain, speed = self.chat.engine.plain_tokens_per_s, generation.timings.tokens_per_s
             compared = [f"about {speed / plain:.2f} times plain decoding"] if plain and speed else []
-            output.stats(generation, *compared, f"context {turn.used} of {turn.n_ctx}")
+            output.stats(generation, *compared, f"context {min(turn.used, turn.n_ctx)} of {turn.n_ctx}")
         if generation.finish_reason == "interrupted" and not self.reader.interactive:
             raise typer.Exit(INTERRUPTED)
 

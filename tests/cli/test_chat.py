@@ -103,15 +103,16 @@ BARE = ("help", "undo", "retry", "clear", "stats", "draft", "exit")
 MISTAKES = [
     ("/hlep", "unknown command: /hlep", "did you mean /help"),
     ("/zzz", "unknown command: /zzz", "/help lists"),
-    ("/set tmep 1", "no such option", "temp, "),
+    ("/set tmep 1", "nothing that can be set", "temp, "),
+    ("/set ctx 100", "nothing that can be set", "others are for the command line"),
     ("/set temp much", "/set temp must be a number, 0 to 100", "--help"),
     ("/set temp -1", "/set temp must be a number, 0 to 100", "--help"),
     ("/set max-tokens", "/set max-tokens must be a whole number, 1 or more", "--help"),
     ("/speculate never", "/speculate must be auto, fixed, model, ngram or off", "--help"),
-    ("/speculate", "/speculate must be auto, fixed, model, ngram or off", "--help"),
     ("/undo", "nothing to take back", "ask"),
     ("/retry", "no answer", "ask"),
     ("/save", "no file", "/save"),
+    ("/load", "no file", "/load"),
     ("/save /no/such/folder/x", "cannot write", "place"),
     ("/save /", "cannot write", "place"),
     ("/load /no/such/file", "cannot read", "path"),
@@ -129,6 +130,8 @@ def test_mistakes_end_a_command_and_not_the_chat(pair):
         assert named in error
         assert hint in advice
     assert re.search(r"^temp +0.8$", chat.say("/set"), re.MULTILINE)
+    assert re.search(r"^no-think +false$", chat.say("/set"), re.MULTILINE)
+    assert "speculate is fixed" in chat.say("/speculate")
     chat.type("/exit")
     assert chat.leave() == 0
 
@@ -145,6 +148,8 @@ def test_a_damaged_transcript(pair, tmp_path):
     saved.write_text(Transcript(sampling={"temperature": 0.0}).dump().replace("0.0", "-1"))
     message, _ = failure(specgguf("chat", *pair, "--load", saved), code=2)
     assert message == f"{saved}: sampling.temperature must be a number, 0 to 100"
+    saved.write_bytes(b"\xff")
+    assert "is not UTF-8 text" in failure(specgguf("chat", *pair, "--load", saved), code=2)[0]
     saved.write_text("[]")
     assert "no transcript" in failure(specgguf("chat", *pair, "--load", saved), code=2)[0]
 
@@ -161,7 +166,7 @@ def test_in_a_terminal(pair, tmp_path):
         chat.child.send(keys)
         chat.child.expect("lp")
     chat.type("")
-    assert "/speculate MODE" in chat.output()
+    assert "/speculate [MODE]" in chat.output()
     chat.type("a dog\x1b\rand a mat")
     chat.output()
     assert f"saved {saved}" in chat.say(f"/save {saved}")
@@ -224,6 +229,9 @@ def test_ctrl_c_at_the_prompt(pair):
     chat = Terminal(*pair)
     chat.child.send("half a line")
     chat.child.sendcontrol("c")
+    assert "Ctrl-C again leaves" in chat.output()
+    chat.child.send("another one")
+    chat.child.sendcontrol("c")  # clears the line: to leave, nobody types first
     assert "Ctrl-C again leaves" in chat.output()
     chat.say("/system x")
     chat.child.sendcontrol("c")

@@ -71,6 +71,9 @@ def test_where_every_value_comes_from(write, ask, tmp_path):
         ["threads", "2", "config.toml"],
         ["offline", "true", "HF_HUB_OFFLINE"],
     ]
+    assert not [row for row in rows if row.startswith(("run.skip", "skip", "load"))]  # no defaults
+    path.write_bytes(b"threads = 2\n# caf\xe9\n")
+    assert failure(ask("config"))[0] == f"{path}, line 2: not UTF-8 text"
     path.unlink()
     assert ask("config").stdout.decode().startswith(f"{path} (not there)\n")
 
@@ -107,7 +110,7 @@ def test_what_excludes_each_other_on_the_command_line_gives_way_to_it(write, ask
         ("temp = nan", "line 1: temp: must be a number, 0 to 100", "docs/cli.md"),
         ("pair = 5", "line 1: pair: must be a text", "docs/cli.md"),
         ("grammar = 5", "line 1: grammar: must be the path of a file", "docs/cli.md"),
-        ("gpu-layers = -5", "line 1: gpu-layers: must be a whole number, or all", "docs/cli.md"),
+        ("gpu-layers = -5", "line 1: gpu-layers: must be a whole number, 0 or more, or all", "docs/cli.md"),
         ("lines = true", "line 1: lines: is for the command line only", "take it out"),
         ("[run]\nskip = 1", "line 2: run.skip: is for the command line only", "take it out"),
         ("[chat]\nload = 'x'", "line 2: chat.load: is for the command line only", "take it out"),

@@ -32,7 +32,7 @@ def test_what_stands_alone_takes_no_argument(option, tmp_path):
 def test_what_a_value_may_be_is_said_in_words():
     assert failure(specgguf("run", "--temp", "nan", "hi"), code=2)[0] == "--temp must be a number, 0 to 100"
     assert failure(specgguf("run", "-n", "0", "hi"), code=2)[0] == "--max-tokens must be a whole number, 1 or more"
-    assert "a whole number, or all" in failure(specgguf("run", "--gpu-layers", "²", "hi"), code=2)[0]
+    assert "a whole number, 0 or more, or all" in failure(specgguf("run", "--gpu-layers", "²", "hi"), code=2)[0]
     message, _ = failure(specgguf("run", "hi", SPECGGUF_SPECULATE="maybe"), code=2)
     assert message == "SPECGGUF_SPECULATE must be auto, fixed, model, ngram or off"
 

@@ -62,7 +62,7 @@ def sabotaged():
     return Bomb()
 
 
-@pytest.mark.parametrize("content", ["cut", "text", "empty", "folder", "pickle", "floats", "array"])
+@pytest.mark.parametrize("content", ["cut", "text", "folder", "pickle", "floats", "array"])
 def test_what_is_no_store_is_left_alone(path, content):
     NgramStore(path).add("a", range(1000))
     whole = path.read_bytes()
@@ -70,8 +70,6 @@ def test_what_is_no_store_is_left_alone(path, content):
         path.write_bytes(whole[: len(whole) // 2])
     elif content == "text":
         path.write_text("my notes")
-    elif content == "empty":
-        path.write_bytes(b"")
     elif content == "folder":
         path.unlink()
         path.mkdir()
@@ -116,6 +114,12 @@ def test_an_answer_that_is_known_takes_fewer_rounds(toy_models, tmp_path):
             rounds.append(generation.stats.rounds)
     assert answers[0] == answers[1]
     assert rounds[1] < rounds[0]
+
+
+def test_an_empty_file_becomes_a_store(toy_models, path):
+    path.touch()
+    assert specgguf("run", "-m", toy_models["endless"], "-n", 3, "--ngram-store", path, "hi").returncode == 0
+    assert path.stat().st_size > 0
 
 
 def test_a_damaged_store_is_found_before_the_model_is_loaded(toy_models, path):

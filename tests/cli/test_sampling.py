@@ -54,6 +54,8 @@ def test_a_grammar_file(toy_models, tmp_path):
         (["--json-schema", '{"type": "thing"}'], "schema"),
         (["--json-schema", "{"], "schema"),
         (["--json-schema", "MISSING"], "cannot read"),
+        (["--json-schema", "[]"], "cannot read"),
+        (["--json-schema", ""], "--json-schema is empty"),
         (["--grammar", "BAD", "--json-schema", "{}"], "exclude"),
         (["--logit-bias", "5"], "ID=BIAS"),
         (["--logit-bias", "5=inf"], "ID=BIAS"),
@@ -66,6 +68,18 @@ def test_mistakes_are_errors_before_a_model_is_loaded(tmp_path, options, named):
     options = [paths.get(option, option) for option in options]
     message, _ = failure(specgguf("run", "-m", tmp_path / "no-such-model.gguf", *options, "hi"), code=2)
     assert named in message
+
+
+def test_a_bias_of_no_token(toy_models):
+    message, hint = failure(specgguf("run", "-m", toy_models["target"], "--logit-bias", "9999=1", "hi"), code=2)
+    assert message == "--logit-bias 9999: the target has no such token"
+    assert "0 to " in hint
+
+
+def test_an_answer_cut_off_before_its_grammar_ends_is_told(toy_models):
+    options = ["-m", toy_models["target"], "--json-schema", SCHEMA]
+    assert b"note: the answer was cut off" in specgguf("run", *options, "-n", 1, "hi").stderr
+    assert b"cut off" not in specgguf("run", *options, "-n", 60, "hi").stderr
 
 
 def test_a_bias_bans_a_token(toy_models):
