@@ -2,7 +2,7 @@
 
 A text that differs is not yet a bug: llama.cpp rounds by batch width, and where the two best tokens nearly tie, that
 can tip the choice. So the recording holds the margin of every choice, and where a text forks, the margin there is
-compared with how much such gaps move between batch widths: in that very answer, unless less than in others.
+compared with how much such gaps move between batch widths, in that very answer where earlier ones do not explain it.
 """
 
 import hashlib

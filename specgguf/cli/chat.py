@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specgguf.cli import options, output
-from specgguf.cli.memory import Memory
+from specgguf.cli.ngramstore import Memory
 from specgguf.cli.opening import Models, explain, open_engine, open_resolver, open_store
 from specgguf.cli.sampling import check_texts, read_file, read_grammar
 

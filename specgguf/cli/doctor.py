@@ -8,8 +8,6 @@ from specgguf.cli.opening import Models, open_profiles, open_resolver, open_stor
 if TYPE_CHECKING:
     from specgguf.exact import Prover
 
-_WORDS = {"None": "-", "True": "yes", "False": "no"}
-
 
 def doctor(
     pair: options.Pair = None,
@@ -46,7 +44,8 @@ def doctor(
         if name == "profiles":
             output.write("".join(_profile(profile) for profile in value))
         else:
-            output.write(f"{name + ':':11s}{_WORDS.get(str(value), value)}\n")
+            shown = ("yes" if value else "no") if isinstance(value, bool) else "-" if value is None else value
+            output.write(f"{name + ':':11s}{shown}\n")
 
 
 def _widths(prover: "Prover") -> dict[str, Any]:

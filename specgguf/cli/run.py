@@ -12,7 +12,7 @@ import typer
 from specgguf.cli import options, output
 from specgguf.cli.answer import AnswerWriter
 from specgguf.cli.lines import answer_lines
-from specgguf.cli.memory import Memory
+from specgguf.cli.ngramstore import Memory
 from specgguf.cli.opening import Models, explain, open_engine, open_store
 from specgguf.cli.report import report
 from specgguf.cli.sampling import check_texts, parse_biases, read_file, read_grammar

@@ -11,7 +11,7 @@ from specgguf.chat import Chat, Turn
 from specgguf.cli import output
 from specgguf.cli.answer import AnswerWriter
 from specgguf.cli.commands import COMMANDS
-from specgguf.cli.memory import Memory
+from specgguf.cli.ngramstore import Memory
 from specgguf.cli.opening import Models
 from specgguf.cli.reader import Reader
 from specgguf.core.closing import Closing
