@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import isfinite
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -88,6 +89,8 @@ class Sampler:
 
         Raises ContextError if the logits are not numbers, or if no token is allowed.
         """
+        if not self.logit_bias and not self._penalizes:  # spares a greedy step most of its time
+            return self._choose(logits, tokens, ahead)
         with self._adjusted(logits, tokens, ahead) as adjusted:
             return self._choose(adjusted, tokens, ahead)
 
@@ -100,7 +103,7 @@ class Sampler:
     def _choose(self, logits: NDArray[np.float32], tokens: Sequence[int], ahead: Sequence[int]) -> int:
         if self.temperature == 0.0 and self.grammar is None:  # one pass over the logits
             token = int(logits.argmax())
-            if not np.isfinite(logits[token]):
+            if not isfinite(logits[token]):
                 _check(logits)
             return token
         _check(logits)
@@ -121,13 +124,16 @@ class Sampler:
     def _cuts(self) -> bool:
         return self.top_k > 0 or self.typical_p < 1.0 or self.top_p < 1.0 or self.min_p > 0.0
 
+    @property
+    def _penalizes(self) -> bool:
+        return (self.repeat_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
+
     @contextmanager
     def _adjusted(
         self, logits: NDArray[np.float32], tokens: Sequence[int], ahead: Sequence[int]
     ) -> Iterator[NDArray[np.float32]]:
         """The logits with bias and penalties, which are few: written in place and taken back afterwards."""
-        penalizes = (self.repeat_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
-        window = [*tokens[-REPEAT_WINDOW:], *ahead][-REPEAT_WINDOW:] if penalizes else []
+        window = [*tokens[-REPEAT_WINDOW:], *ahead][-REPEAT_WINDOW:] if self._penalizes else []
         counts, bias = Counter(window), dict(self.logit_bias)
         ids = [token for token in {**counts, **bias} if 0 <= token < len(logits)]
         if not ids:

@@ -27,10 +27,11 @@ class Stats:
         """Count one round."""
         self.rounds += 1
         self.output_tokens += len(step.output)
-        self.undrafted += not step.drafted
-        if step.drafted:
-            self.drafted[step.source] += step.drafted
-            self.accepted[step.source] += step.accepted
+        if not step.drafted:
+            self.undrafted += 1
+            return
+        self.drafted[step.source] += step.drafted
+        self.accepted[step.source] += step.accepted
         self.drafted_at.update(range(step.drafted))
         self.accepted_at.update(range(step.accepted))
 

@@ -3,6 +3,7 @@ import subprocess
 import sys
 
 import pytest
+from gguf import GGUFReader
 
 from specgguf.core import parity
 from specgguf.errors import ModelError
@@ -87,6 +88,15 @@ def test_closing_twice_is_harmless(toy_models):
         model.close()
     with pytest.raises(ValueError, match="closed"):
         _ = model.pointer
+
+
+@pytest.mark.parametrize("quant", ["Q4_0", "Q5_1", "IQ4_NL"])
+def test_the_output_matrix_is_no_wider_than_the_rest(toy_models, tmp_path, quant):
+    small = tmp_path / "small.gguf"
+    quantize(toy_models["target"], small, quant, lambda *_: None)
+    types = {tensor.name: tensor.tensor_type.name for tensor in GGUFReader(small).tensors}
+    output = "output.weight" if "output.weight" in types else "token_embd.weight"
+    assert types[output] == types["blk.0.ffn_up.weight"] == quant
 
 
 def test_quantize(toy_models, tmp_path):
