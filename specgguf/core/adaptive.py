@@ -28,6 +28,10 @@ _PATIENCE = 3.0
 """Plain steps lost by drafting without a round that won: the text is no longer what it was."""
 _BROKEN = 0.15
 """How often a token is accepted of a draft that cannot be trusted."""
+_ROUNDS = 64.0
+"""How many rounds a text is expected to go on; a longer one as many again as it has had. Within them it has to pay
+that the draft decodes the prompt too.
+"""
 _HAZARD = 0.001
 """How often, per verified token, a draft turns trustworthy or ceases to be."""
 _SURE = 0.95
@@ -89,7 +93,8 @@ class Adaptive:
 
     def start(self, behind: int = 0) -> None:
         """A new text, for which the draft has to decode `behind` tokens first. The last one says little about it."""
-        self._behind = behind
+        self._behind = self._unread = behind
+        self._rounds = 0
         self._outlook = Outlook()
         self._tokens = self._steps = 4.0  # recent tokens and their time in plain steps, fading
         self._park()
@@ -163,8 +168,10 @@ class Adaptive:
         if probabilities:
             self.costs.observe_draft(len(probabilities), draft_s, self._behind)
         self._behind = 0 if probabilities else self._behind + accepted + 1
+        self._unread = 0 if probabilities else self._unread
         seconds = target_s + draft_s
         loss = seconds - (accepted + 1) * self.costs.plain
+        self._rounds += 1
         self._elapsed += seconds
         self._tokens += accepted + 1 - self._tokens / _RATE_MEMORY
         self._steps += seconds / self.costs.plain - self._steps / _RATE_MEMORY
@@ -189,7 +196,9 @@ class Adaptive:
         outlook, gain = self._outlook, 1000 * self._ahead([])
         verdict = f"a draft gains {gain:.1f} ms a round"
         if self._parked:
-            reason = "probing" if gain > 0 else f"the best draft would lose {-gain:.1f} ms a round"
+            reason = f"the best draft would lose {-gain:.1f} ms a round"
+            if gain > 0:
+                reason = f"reading the prompt's {self._unread} tokens would take the draft longer than it can win back"
             verdict = f"parked: {reason}; {self._failures} probes lost"
         return (
             f"{self.rate:.1f} tokens/s; plain step {1000 * self.costs.plain:.1f} ms, "
@@ -217,9 +226,10 @@ class Adaptive:
                 self._calibrator.observe(probability, hit)
 
     def _park(self) -> None:
-        """Park where the first step does not pay; decide whether it is time for a probe."""
+        """Park where the first step does not pay, or reading the prompt; decide whether it is time for a probe."""
         self._probing = False  # so that no hope enters the judgement
-        self._parked = self._ahead([]) <= 0
+        gain = self._ahead([])
+        self._parked = gain <= 0 or gain * max(_ROUNDS, self._rounds) < self._unread * self.costs.catch_up
         cost = self.costs.draft_step + self._behind * self.costs.catch_up
         # After each lost probe wait twice as long, but no longer than it takes until the next one is affordable.
         wait = min(2.0**self._failures, cost / (_PROBE_SHARE * self.costs.plain)) if self._failures else 0.0

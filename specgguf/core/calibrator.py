@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 
-_EDGES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.97, 0.995)
+EDGES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.97, 0.995)
 """Bounds of the bins of a model's probabilities: finer where most of them are."""
 
 
@@ -30,7 +30,7 @@ class Calibrator:
     """
 
     def __init__(self) -> None:
-        self._bins = [Mean(0.0, 8, 32) for _ in range(len(_EDGES) + 1)]
+        self._bins = [Mean(0.0, 8, 32) for _ in range(len(EDGES) + 1)]
 
     def acceptance(self, probability: float) -> float:
         """How likely a token of this probability is accepted if all before it are."""
@@ -41,4 +41,4 @@ class Calibrator:
         self._bin(probability).observe(accepted - probability)
 
     def _bin(self, probability: float) -> Mean:
-        return self._bins[bisect_right(_EDGES, probability)]
+        return self._bins[bisect_right(EDGES, probability)]

@@ -145,6 +145,19 @@ def test_a_probe_waits_until_a_long_catch_up_is_affordable():
         assert any(r.drafted for r in play(policy, on, BAD, 400)) == drafted
 
 
+def test_a_long_prompt_is_read_by_the_draft_only_where_the_text_is_long_enough_to_win_that_back():
+    on = machine("bf16-2core")
+
+    def rounds_before(unread):
+        policy = Adaptive(WidthCosts(CAP, on.times, on.step, catch_up=on.step / 4))
+        policy.start(unread)
+        assert policy.parked == ("reading the prompt" in policy.explain())
+        return next(number for number, r in enumerate(play(policy, on, GOOD, 2000)) if r.drafted)
+
+    assert rounds_before(300) == 0
+    assert 64 < rounds_before(6000) < 6000 * (on.step / 4) / on.plain
+
+
 def test_a_jagged_table_is_rounded_up():
     on = machine("q8_0-2core")
     costs = on.costs()
