@@ -13,6 +13,8 @@ _CLAMP = 0.4
 """A well-known time moves as if one round were at most this far off, in log: a hiccup counts as 1.5 times as slow."""
 _LEAP = 1.0
 """The same for a width seen for the first time, whose guess may be far off."""
+_FIRST = 3
+"""Rounds of which the fastest tells how fast the machine is, where only a guess is known: of widths, or of less depth."""
 _GROWTH = 0.3
 """Until twice the width is seen: time grows with this power of it. 0 would be free, 1 no better than one by one."""
 _DRAFT = 0.2
@@ -64,6 +66,7 @@ class WidthCosts:
         self.cap = self._allowed[-1] - 1
         """The longest draft that the allowed widths leave room for."""
         self._scale = self._scale_when_plain = 0.0
+        self._unscaled = 0 if times and rounds else _FIRST
         self._times = {n: _Time(log(seconds), rounds) for n, seconds in sorted((times or {}).items())}
         self._draft = _Time(_log(draft_step), rounds) if draft_step is not None else None
         self._catch_up = _Time(_log(catch_up), rounds) if catch_up is not None else None
@@ -73,15 +76,17 @@ class WidthCosts:
     def observe(self, width: int, seconds: float) -> None:
         """A target decode of exactly `width` rows has taken so long."""
         value = _log(seconds)
-        if not self._times:
-            self._scale = value
         if width not in self._times:
             self._times[width] = _Time(self._guess(width))
             self._times = dict(sorted(self._times.items()))
         time = self._times[width]
-        # What is known well tells how fast the machine is now; what is not tells about the width.
         error = value - self._scale - time.value
-        self._scale += min(max(error, -_CLAMP), _CLAMP) * (time.weight / _MEMORY) ** 2 * 2 / _MEMORY
+        if self._unscaled == _FIRST or (self._unscaled and error < 0 and width == self.width(1)):
+            self._scale += error  # All that was known was how the widths compare.
+        else:
+            # What is known well tells how fast the machine is now; what is not tells about the width.
+            self._scale += min(max(error, -_CLAMP), _CLAMP) * (time.weight / _MEMORY) ** 2 * 2 / _MEMORY
+        self._unscaled = max(0, self._unscaled - 1)
         time.observe(value - self._scale)
         if width == self.width(1):
             self._scale_when_plain = self._scale

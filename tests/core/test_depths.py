@@ -2,7 +2,7 @@
 
 import pytest
 
-from specgguf.core.depths import CostsByDepth
+from specgguf.core.depths import CostsByDepth, level_of
 
 
 def test_every_depth_has_a_table_of_its_own_that_begins_with_the_nearest():
@@ -29,3 +29,13 @@ def test_what_was_learned_comes_back():
     assert again.tables() == costs.tables()
     assert again.at(3000).time(4) == pytest.approx(0.9)
     assert again.at(0).cap == 7
+
+
+def test_a_depth_seen_for_the_first_time_is_slower_as_a_whole():
+    shallow = {"times": {1: 1.0, 2: 1.5, 16: 5.0}, "draft_step": 0.5}
+    costs = CostsByDepth(15, {level_of(0): shallow}).at(5000)
+    costs.observe(1, 6.0)  # a hiccup
+    for _ in range(2):
+        costs.observe(1, 2.0)
+    assert [costs.time(width) for width in (1, 2, 16)] == pytest.approx([2.0, 3.0, 10.0])
+    assert costs.draft_step == pytest.approx(1.0)
