@@ -14,7 +14,7 @@ _CLAMP = 0.4
 _LEAP = 1.0
 """The same for a width seen for the first time, whose guess may be far off."""
 _FIRST = 3
-"""Rounds of which the fastest tells how fast the machine is, where only a guess is known: of widths, or of less depth."""
+"""Rounds, the fastest of which tells how fast the machine is where it was known only how widths compare."""
 _GROWTH = 0.3
 """Until twice the width is seen: time grows with this power of it. 0 would be free, 1 no better than one by one."""
 _DRAFT = 0.2
