@@ -14,10 +14,12 @@ _STAY = 0.8
 """The share of confident tokens to start from: at the start of a draft and after a doubtful token; in a streak."""
 _MARGIN = 1.05
 """How much faster than plain decoding a draft has to promise to be: luck alone is no reason to draft."""
-_PREMIUM = 1.3
-"""How often a proposal that costs nothing to make has to be worth what its verification costs: those that only just
-seem to pay are those whose chances are overrated.
-"""
+_STAKE = 3.5
+"""How many plain steps copying may lose in a text before it has won any."""
+_MOST_STAKED = 8.0
+"""The same however much it has won: what was copied well so far may end any time."""
+_ALLOWANCE = 0.04
+"""Plain steps that it may lose more with each round, up to those at first."""
 _RATE_MEMORY = 16.0
 """Rounds over which the rate is averaged."""
 _PROBE_SHARE = 0.01
@@ -95,6 +97,7 @@ class Adaptive:
         """A new text, for which the draft has to decode `behind` tokens first. The last one says little about it."""
         self._behind = self._unread = behind
         self._rounds = 0
+        self._stake = _STAKE
         self._outlook = Outlook()
         self._tokens = self._steps = 4.0  # recent tokens and their time in plain steps, fading
         self._park()
@@ -117,7 +120,7 @@ class Adaptive:
 
     def take(self, probabilities: Sequence[float]) -> int:
         """How many of the drafted tokens to send."""
-        return self._most_valuable(self._acceptances(probabilities), 1.0)[0]
+        return self._most_valuable(self._acceptances(probabilities))[0]
 
     def value(self, acceptances: Sequence[float]) -> tuple[int, float]:
         """How many tokens of a proposal to send, and the seconds it then gains over a plain step.
@@ -125,24 +128,24 @@ class Adaptive:
         `acceptances`: for each token the probability that it is accepted if those before it are.
         Of several proposals the one with the largest gain is best; none is, if no gain is above 0.
         """
-        return self._most_valuable(acceptances, _PREMIUM)
+        return self._most_valuable(acceptances, self._stake * self.costs.plain)
 
-    def _most_valuable(self, acceptances: Sequence[float], premium: float) -> tuple[int, float]:
-        """The beginning that gains most, of those worth `premium` times their verification; and the seconds gained."""
+    def _most_valuable(self, acceptances: Sequence[float], stake: float = inf) -> tuple[int, float]:
+        """The beginning that gains most of those whose verification takes `stake` seconds more at most; its gain."""
         worth, extras = 1 / self.rate, self.costs.extras()
         reach, tokens = 1.0, 0.0
         take, gain = 0, 0.0
         for count, acceptance in enumerate(acceptances[: self.costs.cap], 1):
             reach *= acceptance
             tokens += reach
-            if tokens * worth > premium * extras[count] and tokens * worth - extras[count] > gain:
+            if extras[count] <= stake and tokens * worth - extras[count] > gain:
                 take, gain = count, tokens * worth - extras[count]
         return take, gain
 
     @property
     def least(self) -> float:
         """How likely the first token of a proposal has to be: else it does not pay however sure the others are."""
-        return _PREMIUM * self.rate * min(extra / count for count, extra in enumerate(self.costs.extras()) if count)
+        return self.rate * min(extra / count for count, extra in enumerate(self.costs.extras()) if count)
 
     def prospect(self) -> float:
         """The seconds that a draft not yet begun is expected to gain over a plain step: to compare with `value`."""
@@ -178,6 +181,9 @@ class Adaptive:
         self._learn(sent, accepted, probabilities, next_matched)
         if probabilities:
             self._lost += loss / self.costs.plain
+        elif sent:
+            self._stake = min(self._stake - loss / self.costs.plain, _MOST_STAKED)
+        self._stake = max(self._stake, min(self._stake + _ALLOWANCE, _STAKE))
         if sent and probabilities and loss < 0:
             self._failures = 0
             self._lost = 0.0
@@ -259,7 +265,7 @@ class Adaptive:
         with the doubtful token or without, is sent if that is better than the best prefix so far.
         """
         outlook, worth, step, extras = self._outlook, 1 / self.rate, self.costs.draft_step, self.costs.extras()
-        _, stop = self._most_valuable(acceptances, 1.0)
+        _, stop = self._most_valuable(acceptances)
         reach, tokens = 1.0, 0.0
         for acceptance in acceptances:
             reach *= acceptance

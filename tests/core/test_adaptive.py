@@ -266,14 +266,32 @@ def test_proposals_are_compared_by_value():
     assert policy.value([0.95] * CAP)[1] > gain
     assert policy.value([0.9, 0.9, 0.01, 0.9])[0] == 2
     assert policy.value([0.05] * 4) == (0, 0.0)
-    # What only just pays is sent where it has cost a draft already, but not to try one's luck.
     costs = WidthCosts(1, {1: 0.030, 2: 0.048})
-    assert Adaptive(costs).value([0.7])[0] == 0
-    assert Adaptive(costs).take([0.7]) == 1
-    assert Adaptive(costs).value([0.9])[0] == 1
-    assert 0.7 < Adaptive(costs).least < 0.9
+    assert Adaptive(costs).value([0.6])[0] == 0
+    assert Adaptive(costs).value([0.7])[0] == 1
+    assert 0.6 < Adaptive(costs).least < 0.7
     assert policy.value([]) == (0, 0.0)
     assert 0 < policy.prospect() < policy.value([0.99] * CAP)[1]
+
+
+def test_copying_may_lose_little_and_what_it_has_won():
+    on = machine("q4_k_m-2core")
+    policy = fresh(on)
+
+    def copy(promise, right):
+        sent, _ = policy.value([promise] * CAP)
+        accepted = sent if right else 0
+        policy.observe(sent, accepted, on.times[policy.costs.width(sent + 1)], 0.0, [])
+        return sent
+
+    lost = sum(on.times[policy.costs.width(copy(0.95, right=False) + 1)] - on.plain for _ in range(100))
+    assert 3 * on.plain < lost < (adaptive._STAKE + 100 * adaptive._ALLOWANCE) * on.plain
+    for _ in range(100):
+        policy.observe(0, 0, on.plain, 0.0, [])
+    sizes = [copy(0.999, right=True) for _ in range(20)]
+    assert 0 < sizes[0] < sizes[-1] == CAP
+    lost = sum(on.times[policy.costs.width(copy(0.999, right=False) + 1)] - on.plain for _ in range(10))
+    assert lost < (adaptive._MOST_STAKED + 10 * adaptive._ALLOWANCE) * on.plain
 
 
 def test_a_calibrator_starts_from_its_prior_learns_and_forgets():
@@ -330,7 +348,7 @@ def test_explains_itself_in_one_line():
     assert "gains" in fresh(on).explain()
 
 
-CONSTANTS = ["_RATE_MEMORY", "_PROBE_SHARE", "_PATIENCE", "_BROKEN", "_HAZARD", "_DOUBT"]
+CONSTANTS = ["_STAKE", "_ALLOWANCE", "_RATE_MEMORY", "_PROBE_SHARE", "_PATIENCE", "_BROKEN", "_HAZARD", "_DOUBT"]
 
 
 @pytest.mark.parametrize("constant", CONSTANTS)
