@@ -18,7 +18,7 @@ _STAKE = 3.5
 """How many plain steps copying may lose in a text before it has won any."""
 _MOST_STAKED = 8.0
 """The same however much it has won: what was copied well so far may end any time."""
-_ALLOWANCE = 0.04
+_STAKE_GROWTH = 0.04
 """Plain steps that it may lose more with each round, up to those at first."""
 _RATE_MEMORY = 16.0
 """Rounds over which the rate is averaged."""
@@ -170,8 +170,9 @@ class Adaptive:
         self.costs.observe(self.costs.width(sent + 1), target_s)
         if probabilities:
             self.costs.observe_draft(len(probabilities), draft_s, self._behind)
-        self._behind = 0 if probabilities else self._behind + accepted + 1
-        self._unread = 0 if probabilities else self._unread
+            self._behind = self._unread = 0
+        else:
+            self._behind += accepted + 1
         seconds = target_s + draft_s
         loss = seconds - (accepted + 1) * self.costs.plain
         self._rounds += 1
@@ -183,7 +184,7 @@ class Adaptive:
             self._lost += loss / self.costs.plain
         elif sent:
             self._stake = min(self._stake - loss / self.costs.plain, _MOST_STAKED)
-        self._stake = max(self._stake, min(self._stake + _ALLOWANCE, _STAKE))
+        self._stake = max(self._stake, min(self._stake + _STAKE_GROWTH, _STAKE))
         if sent and probabilities and loss < 0:
             self._failures = 0
             self._lost = 0.0
@@ -202,9 +203,10 @@ class Adaptive:
         outlook, gain = self._outlook, 1000 * self._ahead([])
         verdict = f"a draft gains {gain:.1f} ms a round"
         if self._parked:
-            reason = f"the best draft would lose {-gain:.1f} ms a round"
             if gain > 0:
                 reason = f"reading the prompt's {self._unread} tokens would take the draft longer than it can win back"
+            else:
+                reason = f"the best draft would lose {-gain:.1f} ms a round"
             verdict = f"parked: {reason}; {self._failures} probes lost"
         return (
             f"{self.rate:.1f} tokens/s; plain step {1000 * self.costs.plain:.1f} ms, "

@@ -89,7 +89,7 @@ class Sampler:
 
         Raises ContextError if the logits are not numbers, or if no token is allowed.
         """
-        if not self.logit_bias and not self._penalizes:  # spares a greedy step most of its time
+        if not self.logit_bias and not self._penalizes:
             return self._choose(logits, tokens, ahead)
         with self._adjusted(logits, tokens, ahead) as adjusted:
             return self._choose(adjusted, tokens, ahead)

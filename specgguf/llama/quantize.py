@@ -17,7 +17,7 @@ _PREFIX = "LLAMA_FTYPE_MOSTLY_"
 _NEED_MATRIX = {"IQ1_M", "IQ1_S", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ2_M", "IQ3_XS", "IQ3_XXS", "Q2_K_S"}
 _UNIFORM = {name: getattr(lib, f"GGML_TYPE_{name}") for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL")}
 """ggml types for the output matrix too. llama.cpp would give it 6 or 8 bits; it is read in every step, and of a small
-model with a large vocabulary it is the better part.
+model with a large vocabulary it is a good part of all.
 """
 _TENSOR = re.compile(r"\[ *(\d+)/ *(\d+)\]")
 

@@ -285,13 +285,13 @@ def test_copying_may_lose_little_and_what_it_has_won():
         return sent
 
     lost = sum(on.times[policy.costs.width(copy(0.95, right=False) + 1)] - on.plain for _ in range(100))
-    assert 3 * on.plain < lost < (adaptive._STAKE + 100 * adaptive._ALLOWANCE) * on.plain
+    assert 3 * on.plain < lost < (adaptive._STAKE + 100 * adaptive._STAKE_GROWTH) * on.plain
     for _ in range(100):
         policy.observe(0, 0, on.plain, 0.0, [])
     sizes = [copy(0.999, right=True) for _ in range(20)]
     assert 0 < sizes[0] < sizes[-1] == CAP
     lost = sum(on.times[policy.costs.width(copy(0.999, right=False) + 1)] - on.plain for _ in range(10))
-    assert lost < (adaptive._MOST_STAKED + 10 * adaptive._ALLOWANCE) * on.plain
+    assert lost < (adaptive._MOST_STAKED + 10 * adaptive._STAKE_GROWTH) * on.plain
 
 
 def test_a_calibrator_starts_from_its_prior_learns_and_forgets():
@@ -348,7 +348,7 @@ def test_explains_itself_in_one_line():
     assert "gains" in fresh(on).explain()
 
 
-CONSTANTS = ["_STAKE", "_ALLOWANCE", "_RATE_MEMORY", "_PROBE_SHARE", "_PATIENCE", "_BROKEN", "_HAZARD", "_DOUBT"]
+CONSTANTS = ["_STAKE", "_STAKE_GROWTH", "_RATE_MEMORY", "_PROBE_SHARE", "_PATIENCE", "_BROKEN", "_HAZARD", "_DOUBT"]
 
 
 @pytest.mark.parametrize("constant", CONSTANTS)
