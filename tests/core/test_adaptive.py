@@ -154,6 +154,10 @@ def test_a_long_prompt_is_read_by_the_draft_only_where_the_text_is_long_enough_t
         assert policy.parked == ("reading the prompt" in policy.explain())
         return next(number for number, r in enumerate(play(policy, on, GOOD, 2000)) if r.drafted)
 
+    policy = Adaptive(WidthCosts(CAP, on.times, on.step, catch_up=on.step / 4))
+    policy.start(6000)
+    policy.observe(0, 0, on.plain, on.step + 6000 * on.step / 4, [0.5])
+    assert "reading the prompt" not in policy.explain()
     assert rounds_before(300) == 0
     assert 64 < rounds_before(6000) < 6000 * (on.step / 4) / on.plain
 
