@@ -72,10 +72,11 @@ class SplitFile:
 
 @dataclass(frozen=True, slots=True)
 class DerivedFile:
-    """A file made on this machine by requantizing another."""
+    """A file made on this machine by requantizing another; as a draft, for speed alone."""
 
     source: Path | HubFile | SplitFile
     quant: str
+    as_draft: bool = False
 
     @property
     def hub_files(self) -> tuple[HubFile, ...]:
@@ -85,7 +86,7 @@ class DerivedFile:
     @property
     def name(self) -> str:
         """How it is spoken of."""
-        return f"{self.source.name} as {self.quant}"
+        return f"{self.source.name} as {self.quant}{' draft' if self.as_draft else ''}"
 
 
 ModelFile = HubFile | SplitFile | DerivedFile

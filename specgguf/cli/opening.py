@@ -43,7 +43,7 @@ class Models(NamedTuple):
             reference = getattr(pair, role)
             if quant:  # instead of the recommended one
                 reference = reference.partition(":")[0]
-        return resolver.resolve(reference, quant, derive=role == "draft")
+        return resolver.resolve(reference, quant, as_draft=role == "draft")
 
     def chosen_pair(self, catalogue: "Catalogue") -> "Pair | None":
         """The pair that is named, or the default pair; None for a target of the user's own."""
@@ -129,7 +129,7 @@ def advised(store: "Store", draft: "Path | ModelFile") -> "Path | ModelFile":
     if path is None or isinstance(draft, DerivedFile):
         return draft
     advice = open_profiles(store).load(advice_key(store.digests.of(path)))
-    better = DerivedFile(draft, advice["quant"]) if advice else None
+    better = DerivedFile(draft, advice["quant"], as_draft=True) if advice else None
     return better if better and store.find(better) else draft
 
 
@@ -154,10 +154,12 @@ def _find_draft(target: Path, catalogue: "Catalogue", store: "Store") -> tuple[P
 # llama.cpp takes 0.15 s to import: only when something is requantized.
 
 
-def _quantize(source: Path, destination: Path, quant: str, on_progress: "Callable[[int, int], object]") -> None:
+def _quantize(
+    source: Path, destination: Path, quant: str, as_draft: bool, on_progress: "Callable[[int, int], object]"
+) -> None:
     from specgguf.llama.quantize import quantize
 
-    quantize(source, destination, quant, on_progress)
+    quantize(source, destination, quant, as_draft, on_progress)
 
 
 def _can_make(quant: str) -> bool:

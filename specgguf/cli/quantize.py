@@ -23,7 +23,8 @@ def quantize(
 ) -> None:
     """Requantize a model, fetching it first if need be, and print where the new file lies.
 
-    From then on MODEL:TYPE means that file, where nobody publishes one.
+    From then on MODEL:TYPE means that file, where nobody publishes one. For a draft --draft-quant TYPE needs no such
+    file: it makes a faster one of its own.
     """
     from specgguf.header import Header
     from specgguf.llama.quantize import known_quants

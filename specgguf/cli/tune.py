@@ -110,12 +110,13 @@ def _try_requantized(
     from specgguf.modelfile import DerivedFile
     from specgguf.tuning import Place, draft_saving
 
-    made = DerivedFile(source, _BETTER)
+    made = DerivedFile(source, _BETTER, as_draft=True)
     published, existing = store.provide([source])[0], store.find(made)
     with TemporaryDirectory(dir=store.root) as folder:
         path = existing or Path(folder) / f"{_BETTER}.gguf"
         if not existing:
-            quantize(published, path, _BETTER, partial(store.progress.show, f"trying {made.name}"))
+            show = partial(store.progress.show, f"trying {made.name}")
+            quantize(published, path, _BETTER, as_draft=True, on_progress=show)
         place = Place.of(settings, "draft")
         saving = draft_saving(published, path, place, partial(store.progress.show, "comparing drafts"))
     return {"quant": _BETTER, "saving": saving}
@@ -127,7 +128,7 @@ def _offer(
     from specgguf.modelfile import DerivedFile
     from specgguf.tuning import advice_key
 
-    better = DerivedFile(source, _BETTER)
+    better = DerivedFile(source, _BETTER, as_draft=True)
     output.note(f"{better.name} takes {saving:.0%} less time a step on this machine; a draft changes speed, never text")
     if not yes and not output.can_ask():
         output.note("specgguf tune --yes makes it and uses it from then on")

@@ -30,10 +30,10 @@ class Resolver:
         self._lock = Lock(store.root / "lock.json")
         self._can_make = can_make
 
-    def resolve(self, reference: str, quant: str | None = None, derive: bool = False) -> Path | ModelFile:
+    def resolve(self, reference: str, quant: str | None = None, as_draft: bool = False) -> Path | ModelFile:
         """The file, or the split files, that `reference` means, in the quantization `quant` if one is given.
 
-        With `derive` a quantization that does not exist is one to be made. The hub is asked only for what is not
+        As a draft, a quantization that does not exist is one to be made. The hub is asked only for what is not
         pinned yet. Raises UsageError for a malformed reference, ConfigError for an unknown name, UnknownQuantError,
         FetchError if the hub does not have it.
         """
@@ -42,7 +42,7 @@ class Resolver:
             if quant is None:
                 return path
             missing = UnknownQuantError(f"{reference} is one file, there is no {quant} beside it", "leave it out")
-            return self._made_here(reference, path, quant, derive, missing)
+            return self._made_here(reference, path, quant, as_draft, missing)
         base, wanted = _parts(reference)
         if quant and wanted and quant.upper() != wanted.upper():
             raise UsageError(f"{reference} names a quantization, and {quant} is another", "give one of them")
@@ -50,7 +50,7 @@ class Resolver:
         try:
             return self._published(base, wanted)
         except UnknownQuantError as error:
-            return self._made_here(base, self._published(base, None), wanted or "", derive, error)
+            return self._made_here(base, self._published(base, None), wanted or "", as_draft, error)
 
     def _published(self, base: str, wanted: str | None) -> ModelFile:
         reference = f"{base}:{wanted}" if wanted else base
@@ -59,12 +59,12 @@ class Resolver:
         return self.catalogue.file(reference)
 
     def _made_here(
-        self, base: str, source: Path | ModelFile, quant: str, derive: bool, missing: SpecggufError
+        self, base: str, source: Path | ModelFile, quant: str, as_draft: bool, missing: SpecggufError
     ) -> ModelFile:
         """`source` requantized, if that is on disk or to be made; else raises `missing`."""
         if self._can_make(quant.upper()) and not isinstance(source, DerivedFile):
-            derived = DerivedFile(source, quant.upper())
-            if derive or self._store.find(derived):
+            derived = DerivedFile(source, quant.upper(), as_draft)
+            if as_draft or self._store.find(derived):
                 return derived
             missing.hint += f"; or make it here: specgguf quantize {base} {quant}"
         raise missing

@@ -19,8 +19,10 @@ from specgguf.hub.digests import Digests
 from specgguf.hub.partial import PartialFile
 from specgguf.modelfile import DerivedFile, HubFile, ModelFile, SplitFile
 
-Quantize = Callable[[Path, Path, str, Callable[[int, int], object]], None]
-"""Writes its first argument, requantized, to the second; tells the last one how many tensors of how many are done."""
+Quantize = Callable[[Path, Path, str, bool, Callable[[int, int], object]], None]
+"""Writes its first argument, requantized, to the second, fit for a draft alone if the fourth says so; tells the last
+one how many tensors of how many are done.
+"""
 
 _MARGIN = 64 << 20
 """Bytes of the disk that a download leaves free."""
@@ -243,7 +245,7 @@ class Store:
     def _derived_path(self, file: DerivedFile) -> Path:
         source = file.source
         digest = self.digests.of(source) if isinstance(source, Path) else source.hub_files[0].sha256
-        return self.root / "derived" / f"{digest[:16]}-{file.quant}.gguf"
+        return self.root / "derived" / f"{digest[:16]}-{file.quant}{'-draft' if file.as_draft else ''}.gguf"
 
     def _find_derived(self, file: DerivedFile) -> Path | None:
         """The derived file, if it is still what was made."""
@@ -262,7 +264,8 @@ class Store:
         with filelock.FileLock(path.with_suffix(".lock")):
             if self._find_derived(file) is None:
                 temporary = path.with_suffix(".partial")
-                self._quantize(source, temporary, file.quant, partial(self.progress.show, f"requantizing {file.name}"))
+                show = partial(self.progress.show, f"requantizing {file.name}")
+                self._quantize(source, temporary, file.quant, file.as_draft, show)
                 temporary.replace(path)
                 write_whole(path.with_suffix(".sha256"), self.digests.of(path))
         return path

@@ -16,8 +16,8 @@ from specgguf.llama import library
 _PREFIX = "LLAMA_FTYPE_MOSTLY_"
 _NEED_MATRIX = {"IQ1_M", "IQ1_S", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ2_M", "IQ3_XS", "IQ3_XXS", "Q2_K_S"}
 _UNIFORM = {name: getattr(lib, f"GGML_TYPE_{name}") for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL")}
-"""ggml types for the output matrix too. llama.cpp would give it 6 or 8 bits; it is read in every step, and of a small
-model with a large vocabulary it is a good part of all.
+"""ggml types that a draft's output matrix gets too. llama.cpp gives it 6 or 8 bits, for better text; it is read every
+time, and a good part of a small model with a large vocabulary.
 """
 _TENSOR = re.compile(r"\[ *(\d+)/ *(\d+)\]")
 
@@ -28,13 +28,16 @@ def known_quants() -> list[str]:
     return sorted(set(names) - _NEED_MATRIX)
 
 
-def quantize(source: Path, destination: Path, quant: str, on_progress: Callable[[int, int], object]) -> None:
+def quantize(
+    source: Path, destination: Path, quant: str, as_draft: bool, on_progress: Callable[[int, int], object]
+) -> None:
     """Write `source` requantized to `quant` (Q2_K, Q4_0, ...) to `destination`.
 
-    Already quantized tensors are accepted: fit for a draft, whose weights change speed and never text. `on_progress`
-    is told how many tensors of how many have been reached. Raises ModelError if llama.cpp fails.
+    Already quantized tensors are accepted: fit for a draft, whose weights change speed and never text. `as_draft` gives
+    up some quality for speed. `on_progress` is told how many tensors of how many have been reached. Raises ModelError
+    if llama.cpp fails.
     """
-    command = [sys.executable, "-P", "-m", __name__, str(source), str(destination), quant]
+    command = [sys.executable, "-P", "-m", __name__, str(source), str(destination), quant, *["draft"] * as_draft]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         try:
             for line in child.stdout or ():
@@ -53,7 +56,7 @@ def quantize(source: Path, destination: Path, quant: str, on_progress: Callable[
         )
 
 
-def _main(source: str, destination: str, quant: str) -> int:
+def _main(source: str, destination: str, quant: str, role: str = "") -> int:
     """What the process does: a line on stdout for each tensor, the reason of a failure on stderr."""
 
     def show(line: str) -> None:
@@ -65,7 +68,8 @@ def _main(source: str, destination: str, quant: str) -> int:
     params = lib.llama_model_quantize_default_params()
     params.ftype = getattr(lib, _PREFIX + quant)
     params.allow_requantize = True
-    params.output_tensor_type = _UNIFORM.get(quant, params.output_tensor_type)
+    if role == "draft":
+        params.output_tensor_type = _UNIFORM.get(quant, params.output_tensor_type)
     params.nthread = library.num_physical_cores()
     failed = lib.llama_model_quantize(os.fsencode(source), os.fsencode(destination), ctypes.byref(params))
     if failed:

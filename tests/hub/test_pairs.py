@@ -89,7 +89,7 @@ def test_a_quantization_is_picked_without_regard_to_case(toys):
 
 def test_a_draft_is_requantized_where_nobody_publishes_it(toys):
     target, draft = used(toys, "-p", "toys", "--draft-quant", "Q4_1")
-    assert (target, draft) == (str(toys.path), str(toys.folder / f"store/derived/{toys.sha256[:16]}-Q4_1.gguf"))
+    assert (target, draft) == (str(toys.path), str(toys.folder / f"store/derived/{toys.sha256[:16]}-Q4_1-draft.gguf"))
     toys.hub.files = {"toy-q4_0.gguf": toys.content}
     assert used(toys, "-m", f"hf:{REPO}", "-d", f"hf:{REPO}", "--draft-quant", "Q4_1")[1] == draft
     assert used(toys, "-m", toys.path, "-d", toys.path, "--draft-quant", "Q4_1", HF_ENDPOINT=NO_HUB)[1] == draft

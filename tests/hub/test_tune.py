@@ -59,10 +59,10 @@ def test_a_faster_draft_is_made_and_used_from_then_on(toys):
 
 def test_advice_holds_where_nobody_names_a_draft(toys):
     run(toys, "pull", "toys")
-    run(toys, "quantize", "toy:Q4_0", "Q4_0")
+    assert draft_of(toys, "--draft-quant", "Q4_1") == "derived"
     assert draft_of(toys) == toys.sha256
     profiles = Profiles(toys.folder / "store" / "profiles", lambda _: "", lambda _: None)
-    profiles.save(advice_key(toys.sha256), {"quant": "Q4_0"})
+    profiles.save(advice_key(toys.sha256), {"quant": "Q4_1"})
     assert draft_of(toys) == "derived"
     assert draft_of(toys, "--draft-quant", "Q4_0") == toys.sha256
     assert draft_of(toys, "--speculate", "fixed") == "derived"

@@ -90,19 +90,21 @@ def test_closing_twice_is_harmless(toy_models):
         _ = model.pointer
 
 
+@pytest.mark.parametrize("as_draft", [True, False])
 @pytest.mark.parametrize("quant", ["Q4_0", "Q5_1", "IQ4_NL"])
-def test_the_output_matrix_is_no_wider_than_the_rest(toy_models, tmp_path, quant):
+def test_only_a_drafts_output_matrix_is_no_wider_than_the_rest(toy_models, tmp_path, quant, as_draft):
     small = tmp_path / "small.gguf"
-    quantize(toy_models["target"], small, quant, lambda *_: None)
+    quantize(toy_models["target"], small, quant, as_draft, lambda *_: None)
     types = {tensor.name: tensor.tensor_type.name for tensor in GGUFReader(small).tensors}
     output = "output.weight" if "output.weight" in types else "token_embd.weight"
-    assert types[output] == types["blk.0.ffn_up.weight"] == quant
+    assert types["blk.0.ffn_up.weight"] == quant
+    assert types[output] == quant if as_draft else types[output] in ("Q6_K", "Q8_0")
 
 
 def test_quantize(toy_models, tmp_path):
     small = tmp_path / "small.gguf"
     progress = []
-    quantize(toy_models["target"], small, "Q8_0", lambda done, total: progress.append((done, total)))
+    quantize(toy_models["target"], small, "Q8_0", False, lambda done, total: progress.append((done, total)))
     assert small.stat().st_size < 0.6 * toy_models["target"].stat().st_size
     assert [done for done, _ in progress] == list(range(1, progress[0][1] + 1))
     one, two = (Header.of_file(path, "target").tokenizer for path in (toy_models["target"], small))
@@ -113,7 +115,7 @@ def test_quantize(toy_models, tmp_path):
 def test_quantizing_what_is_no_model(tmp_path):
     (tmp_path / "junk.gguf").write_bytes(b"junk" * 100)
     with pytest.raises(ModelError, match="invalid magic"):
-        quantize(tmp_path / "junk.gguf", tmp_path / "x.gguf", "Q8_0", print)
+        quantize(tmp_path / "junk.gguf", tmp_path / "x.gguf", "Q8_0", False, print)
     assert not (tmp_path / "x.gguf").exists()
 
 
