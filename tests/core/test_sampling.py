@@ -96,6 +96,13 @@ def test_truncations_of_large_vocabularies(size):
     assert set(kept.tolist()) == naive_candidates(logits, 40, 0.9, 0.02)
 
 
+@pytest.mark.parametrize(("beyond", "kept"), [(1e-9, {0}), (-1e-9, {0, 1})])
+def test_min_p_is_finer_than_the_logits(beyond, kept):
+    logits = np.array([10, 9, 0], np.float32)
+    samplers = (Sampler(50.0, min_p=math.exp(-1 + beyond), top_p=1.0, seed=seed) for seed in range(50))
+    assert {sampler.sample(logits, []) for sampler in samplers} == kept
+
+
 def test_the_coldest_temperature_is_greedy():
     assert Sampler(temperature=1e-300).sample(np.array([1.0, 3.0, 2.9], np.float32), []) == 1
 
