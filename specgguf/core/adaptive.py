@@ -1,6 +1,6 @@
 """How many tokens to draft and to send: as many as pay."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 
 from specgguf.core.calibrator import Calibrator, Mean
@@ -116,7 +116,7 @@ class Adaptive:
         """Whether to draft one more token after those drafted with these probabilities."""
         if not probabilities:
             return self._probing or (not self._parked and self.costs.plain_known)
-        return self._ahead(self._acceptances(probabilities)) > 0
+        return any(gain > 0 for gain in self._plans(self._acceptances(probabilities)))
 
     def take(self, probabilities: Sequence[float]) -> int:
         """How many of the drafted tokens to send."""
@@ -149,7 +149,7 @@ class Adaptive:
 
     def prospect(self) -> float:
         """The seconds that a draft not yet begun is expected to gain over a plain step: to compare with `value`."""
-        return 0.0 if self._parked else max(0.0, self._ahead([]))
+        return 0.0 if self._parked else max(0.0, self._ahead())
 
     def observe(
         self,
@@ -200,7 +200,7 @@ class Adaptive:
 
     def explain(self) -> str:
         """What the policy believes, in one line."""
-        outlook, gain = self._outlook, 1000 * self._ahead([])
+        outlook, gain = self._outlook, 1000 * self._ahead()
         verdict = f"a draft gains {gain:.1f} ms a round"
         if self._parked:
             if gain > 0:
@@ -236,7 +236,7 @@ class Adaptive:
     def _park(self) -> None:
         """Park where the first step does not pay, or reading the prompt; decide whether it is time for a probe."""
         self._probing = False  # so that no hope enters the judgement
-        gain = self._ahead([])
+        gain = self._ahead()
         self._parked = gain <= 0 or gain * max(_ROUNDS, self._rounds) < self._unread * self.costs.catch_up
         cost = self.costs.draft_step + self._behind * self.costs.catch_up
         # After each lost probe wait twice as long, but no longer than it takes until the next one is affordable.
@@ -260,11 +260,15 @@ class Adaptive:
             trust *= expected / acceptances[-1]
         return acceptances
 
-    def _ahead(self, acceptances: Sequence[float]) -> float:
-        """Seconds that the best plan to draft on gains over stopping here.
+    def _ahead(self) -> float:
+        """Seconds that the best plan gains for a draft not yet begun."""
+        return max(self._plans([]), default=-inf)
 
-        A plan is a number of further steps, given up at the first doubtful token. What has been drafted by then,
-        with the doubtful token or without, is sent if that is better than the best prefix so far.
+    def _plans(self, acceptances: Sequence[float]) -> Iterator[float]:
+        """Seconds that plans to draft on gain over stopping here: one more step, two more, ...
+
+        Each is given up at the first doubtful token. What has been drafted by then, with the doubtful token or without,
+        is sent if that is better than the best prefix so far.
         """
         outlook, worth, step, extras = self._outlook, 1 / self.rate, self.costs.draft_step, self.costs.extras()
         _, stop = self._most_valuable(acceptances)
@@ -277,7 +281,7 @@ class Adaptive:
         stay = max(outlook.stay.value, _HOPE) if self._probing and acceptances else outlook.stay.value
         streak = stay if acceptances and acceptances[-1] > _CONFIDENT else outlook.enter.value
         here = tokens * worth - extras[len(acceptances)]
-        best, gain, going = -inf, 0.0, 1.0  # going: the probability that no doubtful token has come yet
+        gain, going = 0.0, 1.0  # going: the probability that no doubtful token has come yet
         for count in range(len(acceptances) + 1, self.costs.cap + 1):
             ended = max(stop, here, (tokens + reach * outlook.doubtful.value) * worth - extras[count])
             gain += going * ((1 - streak) * (ended - stop) - step)
@@ -285,6 +289,5 @@ class Adaptive:
             reach *= outlook.confident.value
             tokens += reach
             here = tokens * worth - extras[count]
-            best = max(best, gain + going * (max(stop, here) - stop))
+            yield gain + going * (max(stop, here) - stop)
             streak = stay
-        return best

@@ -94,23 +94,19 @@ class LlamaContext(Context, Closing):
         self._open_batch()
 
     def _open_batch(self) -> None:
-        """One batch for the context's life; its arrays are filled through numpy."""
+        """One batch for the context's life."""
         self._batch = lib.llama_batch_init(self.n_batch, 0, 1)
-        shape = (self.n_batch,)
-        self._batch_tokens = np.ctypeslib.as_array(self._batch.token, shape)
-        self._batch_positions = np.ctypeslib.as_array(self._batch.pos, shape)
-        self._batch_wanted = np.ctypeslib.as_array(self._batch.logits, shape)
-        np.ctypeslib.as_array(self._batch.n_seq_id, shape)[:] = 1
+        self._columns = self._batch.token, self._batch.pos, self._batch.logits
         for i in range(self.n_batch):
+            self._batch.n_seq_id[i] = 1
             self._batch.seq_id[i][0] = _SEQUENCE
 
     def _evaluate(self, tokens: Sequence[int], start: int, rows: int) -> Logits:
         count = len(tokens)
         self._batch.n_tokens = count
-        self._batch_tokens[:count] = tokens
-        self._batch_positions[:count] = np.arange(start, start + count)
-        self._batch_wanted[: count - rows] = 0
-        self._batch_wanted[count - rows : count] = 1
+        token_of, position_of, is_wanted = self._columns
+        for i, token in enumerate(tokens):
+            token_of[i], position_of[i], is_wanted[i] = token, start + i, i >= count - rows
         begin = time.perf_counter()
         self._decode_batch(start)
         logits = np.empty((0, self._n_vocab), np.float32)
