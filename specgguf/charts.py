@@ -8,6 +8,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from specgguf.prompts import ALL
+
 Row = Mapping[str, Any]
 
 _MOST = 32
@@ -56,7 +58,7 @@ def table(rows: Sequence[Row], columns: Sequence[str] = tuple(_COLUMNS)) -> list
 
 def positions(rows: Sequence[Row], most: int) -> list[list[str]]:
     """Acceptance by position in the draft, over all categories: a head, then a row for each arm that has drafted."""
-    shares = {row["arm"]: row.get("per_position", [])[:most] for row in rows if row["category"] == "all"}
+    shares = {row["arm"]: row.get("per_position", [])[:most] for row in rows if row["category"] == ALL}
     width = max(map(len, shares.values()), default=0)
     lines = [
         [arm, *(f"{share:.0%}" for share in found), *[""] * (width - len(found))]

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from specgguf.errors import UsageError
+from specgguf.prompts import ALL
 
 WARM_UP = 8
 """Tokens of the answer that comes first and is not measured."""
@@ -74,9 +75,9 @@ def summarize(runs: Sequence[Run], base: str, oracle: Mapping[int, float]) -> li
         raise UsageError("no answer was long enough to be timed", "give a larger --max-tokens, or other prompts")
     arms = sorted({run.arm for run in timed}, key=lambda arm: (arm != base, arm))
     rows = []
-    for category in (*dict.fromkeys(run.category for run in timed), "all"):
+    for category in (*dict.fromkeys(run.category for run in timed), ALL):
         for arm in arms:
-            mine = [run for run in timed if run.arm == arm and category in (run.category, "all")]
+            mine = [run for run in timed if run.arm == arm and category in (run.category, ALL)]
             if mine:
                 rows.append({"category": category, "arm": arm, **_row(mine, usual, oracle)})
     return rows

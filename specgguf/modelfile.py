@@ -7,6 +7,10 @@ from pathlib import Path
 _REPO = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_NARROWED = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL"}
+"""llama.cpp gives the output matrix of such a file 6 or 8 bits, for better text. It is read for every token, and a good
+part of a small model with a large vocabulary.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +76,16 @@ class SplitFile:
 
 @dataclass(frozen=True, slots=True)
 class DerivedFile:
-    """A file made on this machine by requantizing another; as a draft, for speed alone."""
+    """A file made on this machine by requantizing another."""
 
     source: Path | HubFile | SplitFile
     quant: str
     as_draft: bool = False
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether the output matrix has as few bits as the rest: faster, and fit for nothing but a draft."""
+        return self.as_draft and self.quant in _NARROWED
 
     @property
     def hub_files(self) -> tuple[HubFile, ...]:
@@ -86,7 +95,7 @@ class DerivedFile:
     @property
     def name(self) -> str:
         """How it is spoken of."""
-        return f"{self.source.name} as {self.quant}{' draft' if self.as_draft else ''}"
+        return f"{self.source.name} as {self.quant}{' draft' if self.narrowed else ''}"
 
 
 ModelFile = HubFile | SplitFile | DerivedFile

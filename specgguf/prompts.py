@@ -9,6 +9,9 @@ from specgguf.errors import UsageError
 
 BUILT_IN = Path(__file__).parent / "prompts.jsonl"
 
+ALL = "all"
+"""Not the category of a prompt: that of all together in a report."""
+
 GOLDEN = frozenset(
     {"chat", "code", "edit", "extraction", "summary", "translation", "maths", "long", "scripts", "whitespace"}
 )
@@ -34,7 +37,7 @@ def built_in(categories: Container[str]) -> list[Prompt]:
 def read_prompts(path: Path) -> list[Prompt]:
     """One JSON object a line, with `category` and `prompt`; raises UsageError that names the line of a mistake."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not UTF-8 text", "convert it first") from None
     except OSError as error:
@@ -49,11 +52,19 @@ _FORM = 'each line is an object like {"category": "chat", "prompt": "Why is the 
 
 
 def _prompt(path: Path, number: int, line: str) -> Prompt:
+    where = f"{path}, line {number}"
     try:
         entry = json.loads(line)
-    except ValueError as error:
-        raise UsageError(f"{path}, line {number}: {error}", _FORM) from None
-    keys = ("category", "prompt")
-    if not isinstance(entry, Mapping) or not all(isinstance(entry.get(key), str) and entry[key] for key in keys):
-        raise UsageError(f"{path}, line {number}: category and prompt must be texts", _FORM)
+        json.dumps(entry, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{where}: half of a surrogate pair is no text", "write the whole character") from None
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{where}, column {error.colno}: {error.msg}", _FORM) from None
+    if not isinstance(entry, Mapping):
+        raise UsageError(f"{where}: no object", _FORM)
+    for key in ("category", "prompt"):
+        if not isinstance(entry.get(key), str) or not entry[key]:
+            raise UsageError(f"{where}: {key} must be a text, and not empty", _FORM)
+    if entry["category"] == ALL:
+        raise UsageError(f"{where}: the category {ALL!r} is that of all prompts together", "choose another name")
     return Prompt(entry["category"], entry["prompt"])

@@ -140,6 +140,7 @@ def bench(
     if report:
         _write_report(report, result)
     if result["interrupted"]:
+        output.note("interrupted: not all prompts are in")
         raise typer.Exit(INTERRUPTED)
 
 
@@ -227,6 +228,8 @@ def _parse(text: str) -> "Arm":
         return Arm(text, "fixed", int(fixed[1]))
     if text in ("model", "ngram"):
         return Arm(text, "model" if text == "model" else "ngram")
+    if text in ("plain", "auto"):
+        raise UsageError(f"--arm {text}: that is measured anyway", "leave it out")
     raise UsageError(f"--arm {text}: no way to decode", 'give model, ngram or "fixed -k 4"')
 
 

@@ -31,12 +31,16 @@ def check(
     """
     from specgguf.core.parity import Parity, compare
     from specgguf.hub.headers import read_header
+    from specgguf.modelfile import DerivedFile
 
     store = open_store(offline)
     resolver = open_resolver(store)
     models = Models(pair, target, draft, quant, draft_quant)
     files = {role: models.resolve(resolver, role) for role in ("target", "draft")}
     (one, read_one), (two, read_two) = (read_header(_named(file), role, store) for role, file in files.items())
+    for file in files.values():
+        if isinstance(file, DerivedFile) and store.find(file) is None:
+            output.note(f"{file.name} has yet to be made, and takes its tokenizer from there")
     report = compare(one.tokenizer, two.tokenizer)
     if json:
         output.write_json({**_as_dict(report, one, two), "bytes_read": read_one + read_two})

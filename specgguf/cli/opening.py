@@ -155,11 +155,11 @@ def _find_draft(target: Path, catalogue: "Catalogue", store: "Store") -> tuple[P
 
 
 def _quantize(
-    source: Path, destination: Path, quant: str, as_draft: bool, on_progress: "Callable[[int, int], object]"
+    source: Path, destination: Path, quant: str, narrowed: bool, on_progress: "Callable[[int, int], object]"
 ) -> None:
     from specgguf.llama.quantize import quantize
 
-    quantize(source, destination, quant, as_draft, on_progress)
+    quantize(source, destination, quant, narrowed, on_progress)
 
 
 def _can_make(quant: str) -> bool:

@@ -23,17 +23,19 @@ def quantize(
 ) -> None:
     """Requantize a model, fetching it first if need be, and print where the new file lies.
 
-    From then on MODEL:TYPE means that file, where nobody publishes one. For a draft --draft-quant TYPE needs no such
-    file: it makes a faster one of its own.
+    From then on MODEL:TYPE means that file. A draft needs none: --draft-quant TYPE makes a faster one of its own.
     """
     from specgguf.header import Header
     from specgguf.llama.quantize import known_quants
-    from specgguf.modelfile import DerivedFile
+    from specgguf.modelfile import DerivedFile, HubFile, SplitFile
 
     if quant.upper() not in known_quants():
         raise UsageError(f"unknown quantization: {quant}", f"llama.cpp makes {', '.join(known_quants())}")
     store = open_store(offline)
-    source = open_resolver(store).resolve(reference)
+    resolver = open_resolver(store)
+    source, model = resolver.resolve(reference), reference.partition(":")[0]
+    if isinstance(resolver.catalogue.models.get(model, {}).get(quant.upper()), HubFile | SplitFile):
+        raise UsageError(f"{model} is published as {quant.upper()}", f"fetch it: specgguf pull {model}:{quant.upper()}")
     if isinstance(source, DerivedFile):
         raise UsageError(f"{reference} was itself made here", f"make {quant} from {source.source.name}")
     (original,) = store.provide([source])

@@ -116,7 +116,7 @@ def _try_requantized(
         path = existing or Path(folder) / f"{_BETTER}.gguf"
         if not existing:
             show = partial(store.progress.show, f"trying {made.name}")
-            quantize(published, path, _BETTER, as_draft=True, on_progress=show)
+            quantize(published, path, _BETTER, made.narrowed, show)
         place = Place.of(settings, "draft")
         saving = draft_saving(published, path, place, partial(store.progress.show, "comparing drafts"))
     return {"quant": _BETTER, "saving": saving}
@@ -213,9 +213,11 @@ def _quants(store: "Store", models: Models) -> tuple[dict[str, Path], dict[str, 
     if chosen is None:
         raise UsageError("no target", "give one with --pair or --target")
     catalogue = resolver.catalogue
-    files: Mapping[str, Any] = next((files for files in catalogue.models.values() if chosen in files.values()), {})
+    source = chosen.source if isinstance(chosen, DerivedFile) else chosen
+    files: Mapping[str, Any] = next((files for files in catalogue.models.values() if source in files.values()), {})
     (path,) = store.provide([chosen])
-    name = next((quant for quant, file in files.items() if file == chosen), path.name)
+    made_here = f"{chosen.quant}, made here" if isinstance(chosen, DerivedFile) else path.name
+    name = next((quant for quant, file in files.items() if file == chosen), made_here)
     here, elsewhere = {name: path}, {}
     for quant, file in files.items():
         found = store.find(file)
@@ -223,11 +225,10 @@ def _quants(store: "Store", models: Models) -> tuple[dict[str, Path], dict[str, 
             here.setdefault(quant, found)
         elif not isinstance(file, DerivedFile):
             elsewhere[quant] = sum(part.size for part in file.hub_files)
-    if not isinstance(chosen, DerivedFile):
-        for quant in known_quants():
-            made = store.find(DerivedFile(chosen, quant))
-            if made and made not in here.values():
-                here.setdefault(f"{quant}, made here", made)
+    for quant in known_quants():
+        made = store.find(DerivedFile(source, quant))
+        if made and made not in here.values():
+            here.setdefault(f"{quant}, made here", made)
     return here, elsewhere
 
 

@@ -20,8 +20,8 @@ from specgguf.hub.partial import PartialFile
 from specgguf.modelfile import DerivedFile, HubFile, ModelFile, SplitFile
 
 Quantize = Callable[[Path, Path, str, bool, Callable[[int, int], object]], None]
-"""Writes its first argument, requantized, to the second, fit for a draft alone if the fourth says so; tells the last
-one how many tensors of how many are done.
+"""Writes its first argument, requantized, to the second, with a narrow output matrix if the fourth says so; tells the
+last one how many tensors of how many are done.
 """
 
 _MARGIN = 64 << 20
@@ -245,7 +245,7 @@ class Store:
     def _derived_path(self, file: DerivedFile) -> Path:
         source = file.source
         digest = self.digests.of(source) if isinstance(source, Path) else source.hub_files[0].sha256
-        return self.root / "derived" / f"{digest[:16]}-{file.quant}{'-draft' if file.as_draft else ''}.gguf"
+        return self.root / "derived" / f"{digest[:16]}-{file.quant}{'-draft' if file.narrowed else ''}.gguf"
 
     def _find_derived(self, file: DerivedFile) -> Path | None:
         """The derived file, if it is still what was made."""
@@ -265,7 +265,7 @@ class Store:
             if self._find_derived(file) is None:
                 temporary = path.with_suffix(".partial")
                 show = partial(self.progress.show, f"requantizing {file.name}")
-                self._quantize(source, temporary, file.quant, file.as_draft, show)
+                self._quantize(source, temporary, file.quant, file.narrowed, show)
                 temporary.replace(path)
                 write_whole(path.with_suffix(".sha256"), self.digests.of(path))
         return path

@@ -15,29 +15,27 @@ from specgguf.llama import library
 
 _PREFIX = "LLAMA_FTYPE_MOSTLY_"
 _NEED_MATRIX = {"IQ1_M", "IQ1_S", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ2_M", "IQ3_XS", "IQ3_XXS", "Q2_K_S"}
-_UNIFORM = {name: getattr(lib, f"GGML_TYPE_{name}") for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL")}
-"""ggml types that a draft's output matrix gets too. llama.cpp gives it 6 or 8 bits, for better text; it is read every
-time, and a good part of a small model with a large vocabulary.
-"""
+_NEVER_MADE = {"NVFP4"}
+"""llama.cpp reads such files, and makes none."""
 _TENSOR = re.compile(r"\[ *(\d+)/ *(\d+)\]")
 
 
 def known_quants() -> list[str]:
-    """The quantizations that llama.cpp can make without an importance matrix, by name."""
+    """The quantizations that llama.cpp can make of some models without an importance matrix, by name."""
     names = (name.removeprefix(_PREFIX) for name in vars(lib) if name.startswith(_PREFIX))
-    return sorted(set(names) - _NEED_MATRIX)
+    return sorted(set(names) - _NEED_MATRIX - _NEVER_MADE)
 
 
 def quantize(
-    source: Path, destination: Path, quant: str, as_draft: bool, on_progress: Callable[[int, int], object]
+    source: Path, destination: Path, quant: str, narrowed: bool, on_progress: Callable[[int, int], object]
 ) -> None:
     """Write `source` requantized to `quant` (Q2_K, Q4_0, ...) to `destination`.
 
-    Already quantized tensors are accepted: fit for a draft, whose weights change speed and never text. `as_draft` gives
-    up some quality for speed. `on_progress` is told how many tensors of how many have been reached. Raises ModelError
-    if llama.cpp fails.
+    Already quantized tensors are accepted: fit for a draft, whose weights change speed and never text. `narrowed`: the
+    output matrix gets the type `quant` too. `on_progress` is told how many tensors of how many have been reached.
+    Raises ModelError if llama.cpp fails.
     """
-    command = [sys.executable, "-P", "-m", __name__, str(source), str(destination), quant, *["draft"] * as_draft]
+    command = [sys.executable, "-P", "-m", __name__, str(source), str(destination), quant, *["narrowed"] * narrowed]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         try:
             for line in child.stdout or ():
@@ -52,11 +50,11 @@ def quantize(
         destination.unlink(missing_ok=True)
         raise ModelError(
             f"llama.cpp could not quantize {source} to {quant}: {reason or f'it ended with {child.returncode}'}",
-            "is there room on the disk, and is the file whole?",
+            "not every model can be made every type; is there room on the disk, and is the file whole?",
         )
 
 
-def _main(source: str, destination: str, quant: str, role: str = "") -> int:
+def _main(source: str, destination: str, quant: str, *narrowed: str) -> int:
     """What the process does: a line on stdout for each tensor, the reason of a failure on stderr."""
 
     def show(line: str) -> None:
@@ -68,8 +66,8 @@ def _main(source: str, destination: str, quant: str, role: str = "") -> int:
     params = lib.llama_model_quantize_default_params()
     params.ftype = getattr(lib, _PREFIX + quant)
     params.allow_requantize = True
-    if role == "draft":
-        params.output_tensor_type = _UNIFORM.get(quant, params.output_tensor_type)
+    if narrowed:
+        params.output_tensor_type = getattr(lib, f"GGML_TYPE_{quant}")
     params.nthread = library.num_physical_cores()
     failed = lib.llama_model_quantize(os.fsencode(source), os.fsencode(destination), ctypes.byref(params))
     if failed:

@@ -118,6 +118,7 @@ def test_reports_are_whole_and_need_nothing_else(bench, tmp_path):
         (["--report", "nowhere/report.svg"], "no such folder"),
         (["--arm", "fixed -k 1000"], "no way to decode"),
         (["--arm", "faster"], "no way to decode"),
+        (["--arm", "auto"], "measured anyway"),
         (["-n", "1"], "no answer was long enough"),
     ],
 )
@@ -134,6 +135,7 @@ def test_ctrl_c_keeps_what_was_measured(toy_models, tmp_path):
     process = pexpect.spawn("/bin/sh", ["-c", command], env=environment(SPECGGUF_HOME=tmp_path / "home", TERM="xterm"))
     process.expect(r"measuring.* [1-9]%.*\d:\d\d:\d\d")  # with an estimate of the time left
     process.sendintr()
+    process.expect("interrupted: not all prompts are in")
     process.expect(pexpect.EOF)
     assert process.wait() == 130
     result = json.loads(out.read_text())

@@ -88,8 +88,12 @@ def test_a_quantization_is_picked_without_regard_to_case(toys):
 
 
 def test_a_draft_is_requantized_where_nobody_publishes_it(toys):
+    note = b"toy-q4_0.gguf as Q4_1 draft has yet to be made"
+    assert note in run(toys, "check", "-p", "toys", "--draft-quant", "Q4_1").stderr
     target, draft = used(toys, "-p", "toys", "--draft-quant", "Q4_1")
     assert (target, draft) == (str(toys.path), str(toys.folder / f"store/derived/{toys.sha256[:16]}-Q4_1-draft.gguf"))
+    assert note not in run(toys, "check", "-p", "toys", "--draft-quant", "Q4_1").stderr
+    assert used(toys, "-p", "toys", "--draft-quant", "Q8_0")[1].endswith("-Q8_0.gguf")  # no file of its own
     toys.hub.files = {"toy-q4_0.gguf": toys.content}
     assert used(toys, "-m", f"hf:{REPO}", "-d", f"hf:{REPO}", "--draft-quant", "Q4_1")[1] == draft
     assert used(toys, "-m", toys.path, "-d", toys.path, "--draft-quant", "Q4_1", HF_ENDPOINT=NO_HUB)[1] == draft
@@ -117,9 +121,10 @@ def test_quantize_makes_it_and_from_then_on_it_has_its_name(toys):
 
 
 def test_what_cannot_be_quantized(toys, tmp_path):
-    for quant in ("Q99", "IQ2_XXS"):  # the latter needs an importance matrix
+    assert "toy is published as Q4_0" in failure(specgguf("quantize", "toy", "q4_0", **toys.variables), code=2)[0]
+    for quant in ("Q99", "IQ2_XXS", "NVFP4"):  # the second needs an importance matrix, the last can only be read
         assert "llama.cpp makes" in failure(specgguf("quantize", "toy", quant, **toys.variables), code=2)[1]
-    assert "itself made here" in failure(specgguf("quantize", "toy:Q8_0", "Q4_0", **toys.variables), code=2)[0]
+    assert "itself made here" in failure(specgguf("quantize", "toy:Q8_0", "Q5_0", **toys.variables), code=2)[0]
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(toys.content[: len(toys.content) * 2 // 3])
     failure(specgguf("quantize", cut, "Q4_0", **toys.variables))

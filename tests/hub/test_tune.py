@@ -80,9 +80,10 @@ def test_a_plain_table(toys):
 
 def test_quantizations_at_hand_are_compared_and_the_others_estimated(toys):
     run(toys, "quantize", "toy:Q4_0", "Q5_0")
-    found = report(toys, "tune", "-p", "toys", "--quants")
-    known = {row["quant"]: row["known"] for row in found["quants"]}
-    assert known == {"Q4_0": "measured", "Q5_0, made here": "measured"}
+    for model in ("toy:Q4_0", "toy:Q5_0"):
+        found = report(toys, "tune", "-m", model, "--quants")
+        known = {row["quant"]: row["known"] for row in found["quants"]}
+        assert known == {"Q4_0": "measured", "Q5_0, made here": "measured"}
     for row in found["quants"]:
         assert row["plain"] == pytest.approx(1 / row["width_s"]["1"])
         assert row["speculative"] >= row["plain"]

@@ -185,13 +185,27 @@ def test_a_golden_file_that_was_edited_badly(tmp_path, key, value):
     assert f"{path} is no golden file: " in failure(specgguf("golden", "verify", path), code=2)[0]
 
 
+def test_prompts_may_begin_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"category": "a", "prompt": "\\ud83d\\ude00"}\n', encoding="utf-8-sig")
+    assert [prompt.prompt for prompt in read_prompts(path)] == ["😀"]
+
+
 def test_a_mistake_in_the_prompts_is_named_by_its_line(tmp_path):
     path = tmp_path / "prompts.jsonl"
-    for line in ("{", '{"category": "a"}', '{"category": "a", "prompt": 5}', "[]", '{"category": "a", "prompt": ""}'):
+    for line, mistake in {
+        "{": ", column 2: Expecting",
+        "[]": "no object",
+        '{"category": "a"}': "prompt must be a text",
+        '{"category": "a", "prompt": 5}': "prompt must be a text",
+        '{"category": "", "prompt": "a"}': "category must be a text",
+        '{"category": "a", "prompt": "\\ud83d"}': "surrogate",
+        '{"category": "all", "prompt": "a"}': "all prompts together",
+    }.items():
         path.write_text('{"category": "a", "prompt": "b"}\n\n' + line + "\n")
-        message, hint = failure(specgguf("golden", "record", tmp_path / "x", "--prompts", path), code=2)
+        message, _ = failure(specgguf("golden", "record", tmp_path / "x", "--prompts", path), code=2)
         assert f"{path}, line 3" in message
-        assert "each line is an object" in hint
+        assert mistake in message
     path.write_text("\n")
     assert "no prompts" in failure(specgguf("golden", "record", tmp_path / "x", "--prompts", path), code=2)[0]
     assert not (tmp_path / "x").exists()
