@@ -93,7 +93,8 @@ def test_a_draft_is_requantized_where_nobody_publishes_it(toys):
     target, draft = used(toys, "-p", "toys", "--draft-quant", "Q4_1")
     assert (target, draft) == (str(toys.path), str(toys.folder / f"store/derived/{toys.sha256[:16]}-Q4_1-draft.gguf"))
     assert note not in run(toys, "check", "-p", "toys", "--draft-quant", "Q4_1").stderr
-    assert used(toys, "-p", "toys", "--draft-quant", "Q8_0")[1].endswith("-Q8_0.gguf")  # no file of its own
+    wide = used(toys, "-m", toys.path, "-d", toys.path, "--draft-quant", "Q8_0")[1]
+    assert wide.endswith("-Q8_0.gguf")  # as for a target
     toys.hub.files = {"toy-q4_0.gguf": toys.content}
     assert used(toys, "-m", f"hf:{REPO}", "-d", f"hf:{REPO}", "--draft-quant", "Q4_1")[1] == draft
     assert used(toys, "-m", toys.path, "-d", toys.path, "--draft-quant", "Q4_1", HF_ENDPOINT=NO_HUB)[1] == draft
