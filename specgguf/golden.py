@@ -241,7 +241,7 @@ def load(path: Path) -> Golden:
         raise UsageError(f"{path} is no golden file: it is not UTF-8 text", _MAKE_ONE) from None
     except KeyError as error:
         raise UsageError(f"{path} is no golden file: it has no {error}", _MAKE_ONE) from None
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         reason = error if isinstance(error, ValueError) else "its form is another"
         raise UsageError(f"{path} is no golden file: {reason}", _MAKE_ONE) from None
 

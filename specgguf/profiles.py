@@ -31,7 +31,7 @@ class Profiles:
             record = json.loads(self._path(fingerprint).read_text(encoding="utf-8"))
             known = record["fingerprint"] == dict(fingerprint) and record["sha256"] == _digest(record["measurement"])
             return record["measurement"] if known else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def save(self, fingerprint: Fingerprint, measurement: Any) -> None:  # noqa: ANN401

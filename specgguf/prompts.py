@@ -60,6 +60,8 @@ def _prompt(path: Path, number: int, line: str) -> Prompt:
         raise UsageError(f"{where}: half of a surrogate pair is no text", "write the whole character") from None
     except json.JSONDecodeError as error:
         raise UsageError(f"{where}, column {error.colno}: {error.msg}", _FORM) from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{where}: {error}", _FORM) from None
     if not isinstance(entry, Mapping):
         raise UsageError(f"{where}: no object", _FORM)
     for key in ("category", "prompt"):

@@ -30,7 +30,7 @@ class TomlFile:
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
             raise ConfigError(f"{path}, line {line}: not UTF-8 text", "correct the file, or move it away") from None
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise ConfigError(f"{path}: {error}", "correct the file, or move it away") from None
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}", "it must be a file you may read") from None

@@ -74,7 +74,7 @@ def load(path: Path) -> Transcript:
         raise _damaged(path, "it is not UTF-8 text") from None
     except KeyError as error:
         raise _damaged(path, f"it has no {error}") from None
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(path, str(error) if isinstance(error, ValueError) else "its form is another") from None
 
 

@@ -39,7 +39,7 @@ class Lock:
             return {}
         try:
             entries: dict[str, list[dict[str, Any]]] = json.loads(self._path.read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self._damaged(error) from None
         if not isinstance(entries, dict):
             raise self._damaged("it is no table")

@@ -63,7 +63,7 @@ def schema_to_gbnf(schema: str) -> str:
         json.dumps(parsed, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise UsageError("the JSON schema has half of a surrogate pair", "write the whole character") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"the JSON schema is not JSON: {error}", "give a file with a JSON schema, or its text"
         ) from error

@@ -74,6 +74,8 @@ def test_where_every_value_comes_from(write, ask, tmp_path):
     assert not [row for row in rows if row.startswith(("run.skip", "skip", "load"))]  # no defaults
     path.write_bytes(b"threads = 2\n# caf\xe9\n")
     assert failure(ask("config"))[0] == f"{path}, line 2: not UTF-8 text"
+    path.write_text("pair = " + "[" * 100_000)
+    assert failure(ask("config"))[0].startswith(f"{path}: ")
     path.unlink()
     assert ask("config").stdout.decode().startswith(f"{path} (not there)\n")
 

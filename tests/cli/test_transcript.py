@@ -36,6 +36,7 @@ def test_what_is_written_is_read_again(tmp_path_factory, system, exchanges, unan
         (lambda content: content.replace("temperature", "logits"), "sampling.logits"),
         (lambda content: content.replace("1+1?", "\\ud800"), "no transcript"),
         (lambda content: "[]", "no transcript"),
+        (lambda content: "[" * 100_000, "no transcript"),
         (lambda content: "\udcff", "no transcript"),
     ],
 )

@@ -338,6 +338,7 @@ def checked(text):
 BAD_SCHEMAS = [
     ("nope", "is not JSON"),
     (r'{"const": "\ud83d"}', "surrogate"),
+    ("[" * 100_000, "recursion"),
     ("[1]", "[1] in place of a schema"),
     ('{"type": "frob"}', "Unrecognized schema"),
     ('{"type": "integer", "minimum": 3}', "minimum is not supported"),

@@ -181,8 +181,9 @@ def test_a_golden_file_that_was_edited_badly(tmp_path, key, value):
     recording = golden.Recording("a", "b", 0, [1], "", [1.0], 0, 0)
     content = json.loads(golden.Golden({}, {"pair": "tiny"}, {}, False, "fixed", None, 4, [recording]).dump())
     path = tmp_path / "edited.json"
-    path.write_text(json.dumps({**content, key: value}))
-    assert f"{path} is no golden file: " in failure(specgguf("golden", "verify", path), code=2)[0]
+    for text in (json.dumps({**content, key: value}), "[" * 100_000):
+        path.write_text(text)
+        assert f"{path} is no golden file: " in failure(specgguf("golden", "verify", path), code=2)[0]
 
 
 def test_prompts_may_begin_with_a_byte_order_mark(tmp_path):
@@ -196,6 +197,8 @@ def test_a_mistake_in_the_prompts_is_named_by_its_line(tmp_path):
     for line, mistake in {
         "{": ", column 2: Expecting",
         "[]": "no object",
+        "[" * 100_000: "recursion",
+        "1" * 5000: "digits",
         '{"category": "a"}': "prompt must be a text",
         '{"category": "a", "prompt": 5}': "prompt must be a text",
         '{"category": "", "prompt": "a"}': "category must be a text",
