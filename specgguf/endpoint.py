@@ -1,6 +1,5 @@
 """A server that speaks OpenAI's protocol, as llama-server, vLLM, SGLang, Ollama and others do."""
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from typing import Any
 
 import httpx2
 
+from specgguf.core import jsontext
 from specgguf.core.closing import Closing
 from specgguf.errors import EndpointError
 
@@ -111,7 +111,7 @@ class Endpoint(Closing):
             )
         for line in response.iter_lines():
             if line.startswith(_DATA) and (data := line.removeprefix(_DATA).strip()) != _DONE:
-                event = json.loads(data)
+                event = jsontext.parse(data)
                 if event.get("error"):
                     raise EndpointError(f"{response.url} gave up: {event['error']}", "what does the server's log say?")
                 yield event

@@ -16,6 +16,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from specgguf.core import jsontext
 from specgguf.core.sampling import Sampler
 from specgguf.engine import Engine, Mode
 from specgguf.errors import UsageError
@@ -228,7 +229,7 @@ def changes(recorded: Mapping[str, str | None], now: Mapping[str, str | None]) -
 def load(path: Path) -> Golden:
     """What was dumped there; raises UsageError if it is no golden file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = jsontext.parse(path.read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
             raise UsageError(f"{path} has format {content['format']}, this program reads {FORMAT}", "record it anew")
         if not _is_sound(content):
@@ -241,7 +242,7 @@ def load(path: Path) -> Golden:
         raise UsageError(f"{path} is no golden file: it is not UTF-8 text", _MAKE_ONE) from None
     except KeyError as error:
         raise UsageError(f"{path} is no golden file: it has no {error}", _MAKE_ONE) from None
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         reason = error if isinstance(error, ValueError) else "its form is another"
         raise UsageError(f"{path} is no golden file: {reason}", _MAKE_ONE) from None
 

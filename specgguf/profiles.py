@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specgguf.core import jsontext
 from specgguf.files import write_whole
 
 Fingerprint = Mapping[str, str | int | bool]
@@ -28,10 +29,10 @@ class Profiles:
     def load(self, fingerprint: Fingerprint) -> Any:  # noqa: ANN401
         """What was saved under exactly this fingerprint; None if nothing was, or if its file was damaged."""
         try:
-            record = json.loads(self._path(fingerprint).read_text(encoding="utf-8"))
+            record = jsontext.parse(self._path(fingerprint).read_text(encoding="utf-8"))
             known = record["fingerprint"] == dict(fingerprint) and record["sha256"] == _digest(record["measurement"])
             return record["measurement"] if known else None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def save(self, fingerprint: Fingerprint, measurement: Any) -> None:  # noqa: ANN401

@@ -5,6 +5,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from specgguf.core import jsontext
 from specgguf.errors import UsageError
 
 BUILT_IN = Path(__file__).parent / "prompts.jsonl"
@@ -54,13 +55,10 @@ _FORM = 'each line is an object like {"category": "chat", "prompt": "Why is the 
 def _prompt(path: Path, number: int, line: str) -> Prompt:
     where = f"{path}, line {number}"
     try:
-        entry = json.loads(line)
-        json.dumps(entry, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise UsageError(f"{where}: half of a surrogate pair is no text", "write the whole character") from None
+        entry = jsontext.parse(line)
     except json.JSONDecodeError as error:
         raise UsageError(f"{where}, column {error.colno}: {error.msg}", _FORM) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(f"{where}: {error}", _FORM) from None
     if not isinstance(entry, Mapping):
         raise UsageError(f"{where}: no object", _FORM)

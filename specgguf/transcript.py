@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from specgguf.core import jsontext
 from specgguf.errors import UsageError
 
 FORMAT = 1
@@ -56,8 +57,7 @@ class Transcript:
 def load(path: Path) -> Transcript:
     """What was dumped there; raises UsageError if it is no transcript."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+        content = jsontext.parse(path.read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
             raise UsageError(f"{path} has format {content['format']}, this program reads {FORMAT}", "start a new chat")
         system, exchanges = _exchanges(content["messages"])
@@ -74,7 +74,7 @@ def load(path: Path) -> Transcript:
         raise _damaged(path, "it is not UTF-8 text") from None
     except KeyError as error:
         raise _damaged(path, f"it has no {error}") from None
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise _damaged(path, str(error) if isinstance(error, ValueError) else "its form is another") from None
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from specgguf.core import jsontext
 from specgguf.errors import ConfigError
 from specgguf.files import write_whole
 from specgguf.modelfile import HubFile, ModelFile, SplitFile
@@ -38,8 +39,8 @@ class Lock:
         if not self._path.exists():
             return {}
         try:
-            entries: dict[str, list[dict[str, Any]]] = json.loads(self._path.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
+            entries: dict[str, list[dict[str, Any]]] = jsontext.parse(self._path.read_text(encoding="utf-8"))
+        except ValueError as error:
             raise self._damaged(error) from None
         if not isinstance(entries, dict):
             raise self._damaged("it is no table")

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from llama_cpp.llama_grammar import PRIMITIVE_RULES, SchemaConverter
 
-from specgguf.core import gbnf
+from specgguf.core import gbnf, jsontext
 from specgguf.errors import UsageError
 
 _ANNOTATIONS = {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "format"} | {
@@ -59,11 +59,8 @@ def schema_to_gbnf(schema: str) -> str:
     Raises UsageError if that is no JSON, no schema, or asks for what a grammar cannot express.
     """
     try:
-        parsed = json.loads(schema)
-        json.dumps(parsed, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise UsageError("the JSON schema has half of a surrogate pair", "write the whole character") from error
-    except (ValueError, RecursionError) as error:
+        parsed = jsontext.parse(schema)
+    except ValueError as error:
         raise UsageError(
             f"the JSON schema is not JSON: {error}", "give a file with a JSON schema, or its text"
         ) from error

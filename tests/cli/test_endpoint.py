@@ -162,6 +162,7 @@ def test_the_servers_own_count_is_believed(bench, server):
         ({"events": [piece("one"), DONE]}, "cut off"),
         ({"events": ["data: {broken\n\n"]}, "not of OpenAI's form"),
         ({"events": ["data: 5\n\n"]}, "not of OpenAI's form"),
+        ({"events": ["data: " + "[" * 100_000 + "\n\n"]}, "not of OpenAI's form"),
         ({"events": ['data: {"choices": [7]}\n\n']}, "not of OpenAI's form"),
         ({"events": ['data: {"error": {"message": "no memory"}}\n\n']}, "no memory"),
         ({"events": [piece(None, "stop"), DONE]}, "no answer was long enough"),
