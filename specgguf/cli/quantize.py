@@ -23,7 +23,7 @@ def quantize(
 ) -> None:
     """Requantize a model, fetching it first if need be, and print where the new file lies.
 
-    From then on MODEL:TYPE means that file. A draft needs none: --draft-quant TYPE makes a faster one of its own.
+    From then on MODEL:TYPE means that file. A draft needs none: --draft-quant TYPE makes what it needs.
     """
     from specgguf.header import Header
     from specgguf.llama.quantize import known_quants

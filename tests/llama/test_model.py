@@ -90,15 +90,15 @@ def test_closing_twice_is_harmless(toy_models):
         _ = model.pointer
 
 
-@pytest.mark.parametrize("as_draft", [True, False])
+@pytest.mark.parametrize("narrowed", [True, False])
 @pytest.mark.parametrize("quant", ["Q4_0", "Q5_1", "IQ4_NL"])
-def test_only_a_drafts_output_matrix_is_no_wider_than_the_rest(toy_models, tmp_path, quant, as_draft):
+def test_only_a_drafts_output_matrix_is_no_wider_than_the_rest(toy_models, tmp_path, quant, narrowed):
     small = tmp_path / "small.gguf"
-    quantize(toy_models["target"], small, quant, as_draft, lambda *_: None)
+    quantize(toy_models["target"], small, quant, narrowed, lambda *_: None)
     types = {tensor.name: tensor.tensor_type.name for tensor in GGUFReader(small).tensors}
     output = "output.weight" if "output.weight" in types else "token_embd.weight"
     assert types["blk.0.ffn_up.weight"] == quant
-    assert types[output] == quant if as_draft else types[output] in ("Q6_K", "Q8_0")
+    assert types[output] == quant if narrowed else types[output] in ("Q6_K", "Q8_0")
 
 
 def test_quantize(toy_models, tmp_path):
