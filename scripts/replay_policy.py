@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from specgguf.core.adaptive import Adaptive
-from specgguf.core.costs import WidthCosts
+from specgguf.speculative.policy.costs import WidthCosts
+from specgguf.speculative.policy.length import Adaptive
 
 CAP = 15
 

@@ -1,12 +1,16 @@
 import signal
 
 import pytest
+from hypothesis import Phase, settings
 
-from tests import models
+from tests import tiny as models
 
 # A shell without job control starts background jobs with Ctrl-C ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# For scripts/mutate: a failure is enough, the smallest one is not looked for.
+settings.register_profile("quick", phases=(Phase.explicit, Phase.reuse, Phase.generate))
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from specgguf.core.context import Context
+from specgguf.speculative.context import Context
 
 
 class ContextContract:

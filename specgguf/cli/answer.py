@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from specgguf.cli import output
-from specgguf.core.thought import CLOSE, OPEN, Said
+from specgguf.cli.terminal import output
+from specgguf.text.thought import CLOSE, OPEN, Said
 
 if TYPE_CHECKING:
-    from specgguf.cli.markdown import MarkdownView
+    from specgguf.cli.terminal.markdown import MarkdownView
 
 _MARKS = {"": ("", "", ""), "model": ("green", "[", "]"), "ngram": ("magenta", "{", "}")}
 """How an accepted guess is shown, by its source: in colour, or between two characters."""

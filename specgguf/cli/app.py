@@ -7,7 +7,6 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup, TyperOption
 
-from specgguf.cli import output
 from specgguf.cli.bench import bench
 from specgguf.cli.chat import chat
 from specgguf.cli.check import check
@@ -20,6 +19,7 @@ from specgguf.cli.pairs import pairs
 from specgguf.cli.pull import pull
 from specgguf.cli.quantize import quantize
 from specgguf.cli.run import run
+from specgguf.cli.terminal import output
 from specgguf.cli.tune import tune
 from specgguf.cli.version import Version
 from specgguf.errors import INTERRUPTED, ConfigError, SpecggufError, UsageError

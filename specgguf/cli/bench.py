@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from specgguf.cli import options, output
+from specgguf.cli import options
 from specgguf.cli.opening import Models, check_adaptive, open_engine, open_store
 from specgguf.cli.options import Speculate
+from specgguf.cli.terminal import output
 from specgguf.errors import INTERRUPTED, UsageError
-from specgguf.files import check_place, save
+from specgguf.text.files import check_place, save
 
 if TYPE_CHECKING:
-    from specgguf.bench import Arm
-    from specgguf.engine import EngineSettings
-    from specgguf.prompts import Prompt
+    from specgguf.engine.engine import EngineSettings
+    from specgguf.measure.bench import Arm
+    from specgguf.measure.prompts import Prompt
 
 _POSITIONS = 16
 """Columns of the table of acceptance by position."""
@@ -113,8 +114,8 @@ def bench(
     """
     if report:
         _check_report(report)
-    from specgguf.engine import EngineSettings
-    from specgguf.prompts import BENCH, built_in, read_prompts
+    from specgguf.engine.engine import EngineSettings
+    from specgguf.measure.prompts import BENCH, built_in, read_prompts
 
     task = Task(read_prompts(prompts) if prompts else built_in(BENCH), max_tokens, temperature, seed, repeat)
     if endpoint:
@@ -152,7 +153,7 @@ def _measure_pair(
     settings: "EngineSettings",
     offline: bool,
 ) -> dict[str, Any]:
-    from specgguf import bench as benchmark
+    from specgguf.measure import bench as benchmark
 
     arms = [benchmark.PLAIN, benchmark.Arm("auto", "auto"), *map(_parse, dict.fromkeys(arm))]
     # A batch must have room for the longest fixed draft.
@@ -173,8 +174,8 @@ def _measure_pair(
 
 
 def _measure_servers(task: Task, url: str, baseline: str | None, model: str | None) -> dict[str, Any]:
-    from specgguf import serverbench
-    from specgguf.endpoint import Endpoint
+    from specgguf.measure import servers as serverbench
+    from specgguf.measure.endpoint import Endpoint
 
     progress = output.TerminalProgress()
     urls = {"endpoint": url} if baseline is None else {"baseline": baseline, "endpoint": url}
@@ -221,7 +222,7 @@ def _check_of_servers(context: typer.Context, alone: bool) -> None:
 
 
 def _parse(text: str) -> "Arm":
-    from specgguf.bench import Arm
+    from specgguf.measure.bench import Arm
 
     fixed = re.fullmatch(r"fixed -k ([1-9][0-9]{0,2})", text)
     if fixed and int(fixed[1]) <= options.MAX_DRAFT:
@@ -241,14 +242,14 @@ def _check_report(path: Path) -> None:
 
 
 def _write_report(path: Path, result: dict[str, Any]) -> None:
-    from specgguf.charts import page, speeds
+    from specgguf.measure.charts import page, speeds
 
     save(path, page(result) if path.suffix == ".html" else speeds(result["rows"]))
     output.note(f"wrote {path}")
 
 
 def _show(rows: Sequence[dict[str, Any]]) -> None:
-    from specgguf.charts import positions, table
+    from specgguf.measure.charts import positions, table
 
     output.table(table(rows), left=2, bars=[row.get("speed", row["tokens_per_s"]) for row in rows])
     by_position = positions(rows, most=_POSITIONS)

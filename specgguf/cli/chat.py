@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specgguf.cli import options, output
+from specgguf.cli import options
 from specgguf.cli.ngramstore import Memory
 from specgguf.cli.opening import Models, explain, open_engine, open_resolver, open_store
 from specgguf.cli.sampling import check_texts, read_file, read_grammar
+from specgguf.cli.terminal import output
 
 if TYPE_CHECKING:
-    from specgguf.engine import Engine
+    from specgguf.engine.engine import Engine
 
 
 def chat(
@@ -73,13 +74,13 @@ def chat(
     stops = check_texts("--stop", stop or [])
     check_texts("--system", [] if system is None else [system])
 
-    from specgguf.chat import USUAL_CTX, Answering, Chat
     from specgguf.cli.commands import completions, read_transcript, tell_loaded
-    from specgguf.cli.reader import open_reader
     from specgguf.cli.session import Session
-    from specgguf.engine import EngineSettings
+    from specgguf.cli.terminal.reader import open_reader
+    from specgguf.conversation.chat import USUAL_CTX, Answering, Chat
+    from specgguf.conversation.transcript import SAMPLING, Transcript
+    from specgguf.engine.engine import EngineSettings
     from specgguf.llama.library import log_to
-    from specgguf.transcript import SAMPLING, Transcript
 
     transcript = read_transcript(load, context) if load else Transcript()
     transcript.system = transcript.system if system is None else system

@@ -4,16 +4,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from specgguf.cli import options, output
+from specgguf.cli import options
 from specgguf.cli.opening import Models, open_resolver, open_store
+from specgguf.cli.terminal import output
 from specgguf.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from specgguf.core.parity import ParityReport
-    from specgguf.header import Header
-    from specgguf.modelfile import ModelFile
+    from specgguf.models.files import ModelFile
+    from specgguf.models.header import Header
+    from specgguf.models.parity import ParityReport
 
 
 def check(
@@ -29,9 +30,9 @@ def check(
 
     Of files that are not here yet only the beginning is read.
     """
-    from specgguf.core.parity import Parity, compare
-    from specgguf.hub.headers import read_header
-    from specgguf.modelfile import DerivedFile
+    from specgguf.models.files import DerivedFile
+    from specgguf.models.hub.headers import read_header
+    from specgguf.models.parity import Parity, compare
 
     store = open_store(offline)
     resolver = open_resolver(store)

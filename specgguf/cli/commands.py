@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from specgguf.cli import options, output
+from specgguf.cli import options
 from specgguf.cli.opening import DRAFT_MAX_FIXED, Models
+from specgguf.cli.terminal import output
+from specgguf.conversation.transcript import SAMPLING, Transcript, load
 from specgguf.errors import SpecggufError, UsageError
-from specgguf.files import check_place, save
-from specgguf.transcript import SAMPLING, Transcript, load
+from specgguf.text.files import check_place, save
 
 if TYPE_CHECKING:
     from specgguf.cli.session import Session

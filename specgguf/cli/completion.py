@@ -6,8 +6,8 @@ from pathlib import Path
 
 import typer
 
-from specgguf.config import Catalogue, load_catalogue, own_path
 from specgguf.errors import SpecggufError
+from specgguf.models.catalogue import Catalogue, load_catalogue, own_path
 
 Offers = list[tuple[str, str]]
 """Words, and what to say about each."""

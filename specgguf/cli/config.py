@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from specgguf.cli import options, output
+from specgguf.cli import options
 from specgguf.cli.defaults import CONFIG, OF_ONE_CALL, options_of
-from specgguf.config import own_path
+from specgguf.cli.terminal import output
+from specgguf.models.catalogue import own_path
 
 
 class _Setting(NamedTuple):

@@ -13,9 +13,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from specgguf.cli.options import SETS_ASIDE, allowed, is_set
-from specgguf.config import own_path
 from specgguf.errors import ConfigError, SpecggufError
-from specgguf.tomlfile import TomlFile, Where
+from specgguf.models.catalogue import own_path
+from specgguf.text.tomlfile import TomlFile, Where
 
 CONFIG = "config.toml"
 _HELP = "docs/cli.md shows the form, and lists the options"

@@ -2,11 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from specgguf.cli import options, output
+from specgguf.cli import options
 from specgguf.cli.opening import Models, open_profiles, open_resolver, open_store
+from specgguf.cli.terminal import output
 
 if TYPE_CHECKING:
-    from specgguf.exact import Prover
+    from specgguf.exact.choice import Prover
 
 
 def doctor(
@@ -34,7 +35,7 @@ def doctor(
         "store": str(store.root),
     }
     if path:
-        from specgguf.engine import open_prover
+        from specgguf.engine.engine import open_prover
 
         report |= _widths(open_prover(path, gpu_layers, threads, open_profiles(store)))
     if json:
@@ -49,7 +50,7 @@ def doctor(
 
 
 def _widths(prover: "Prover") -> dict[str, Any]:
-    from specgguf.exact import candidates
+    from specgguf.exact.choice import candidates
 
     found = {arithmetic: prover.known(arithmetic) for arithmetic in candidates(None, None)}
     choice = prover.recall(list(found))

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specgguf.cli import options, output
+from specgguf.cli import options
 from specgguf.cli.defaults import Command
 from specgguf.cli.opening import Models, open_engine, open_store
 from specgguf.cli.options import Speculate
-from specgguf.files import check_place, save
+from specgguf.cli.terminal import output
+from specgguf.text.files import check_place, save
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from specgguf.engine import Engine
-    from specgguf.golden import Outcome
+    from specgguf.engine.engine import Engine
+    from specgguf.measure.golden import Outcome
 
 golden = typer.Typer(help="Record what a target says, and verify that it still says so while speculating.")
 
@@ -64,9 +65,9 @@ def record(
 
     They are answered once more while drafting, for the acceptance rate.
     """
-    from specgguf import golden as goldens
-    from specgguf.engine import EngineSettings
-    from specgguf.prompts import GOLDEN, built_in, read_prompts
+    from specgguf.engine.engine import EngineSettings
+    from specgguf.measure import golden as goldens
+    from specgguf.measure.prompts import GOLDEN, built_in, read_prompts
 
     check_place(file)
     if file.exists() and not yes and not output.confirm(f"Overwrite {file}?"):
@@ -122,8 +123,8 @@ def verify(
     Models that no option names are those of the recording; without options that say how to draft, its way:
     only then can acceptance rates be compared.
     """
-    from specgguf import golden as goldens
-    from specgguf.engine import EngineSettings
+    from specgguf.engine.engine import EngineSettings
+    from specgguf.measure import golden as goldens
 
     recorded = goldens.load(file)
     models = Models(pair, target, draft, quant, draft_quant)
@@ -161,7 +162,7 @@ def verify(
 def _as_dict(
     engine: "Engine", outcomes: "Sequence[Outcome]", noise: float, changes: "Sequence[str]", max_drop: float | None
 ) -> dict[str, Any]:
-    from specgguf.golden import Verdict
+    from specgguf.measure.golden import Verdict
 
     verdicts = [outcome.verdict for outcome in outcomes]
     drops = [max_drop is not None and outcome.acceptance_drop > max_drop for outcome in outcomes]

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
-from specgguf.cli import output
 from specgguf.cli.stdin import PipedLines, text_of
+from specgguf.cli.terminal import output
 from specgguf.errors import SpecggufError
 
 

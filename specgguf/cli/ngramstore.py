@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from specgguf.engine import Engine, Generation
+    from specgguf.engine.engine import Engine, Generation
 
 
 class Memory:
@@ -12,7 +12,7 @@ class Memory:
 
     def __init__(self, path: Path | None) -> None:
         """Raises UsageError if there is something else at `path`, or if it cannot be written to."""
-        from specgguf.ngramstore import NgramStore
+        from specgguf.engine.ngram_store import NgramStore
 
         self._store = NgramStore(path) if path else None
 

@@ -6,19 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from specgguf.cli import output
 from specgguf.cli.options import DRAFT_MAX, Speculate
+from specgguf.cli.terminal import output
 from specgguf.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from specgguf.config import Catalogue, Pair
-    from specgguf.engine import Engine, EngineSettings
-    from specgguf.hub.resolve import Resolver
-    from specgguf.hub.store import Store
-    from specgguf.modelfile import ModelFile
-    from specgguf.profiles import Profiles
+    from specgguf.engine.engine import Engine, EngineSettings
+    from specgguf.exact.profiles import Profiles
+    from specgguf.models.catalogue import Catalogue, Pair
+    from specgguf.models.files import ModelFile
+    from specgguf.models.hub.store import Store
+    from specgguf.models.references import Resolver
 
 DRAFT_MAX_FIXED = 4
 """Draft tokens per round of --speculate fixed, where nobody says otherwise."""
@@ -61,15 +61,15 @@ def open_store(offline: bool = False) -> "Store":
         os.environ["HF_HUB_OFFLINE"] = "1"
     else:
         os.environ.pop("HF_HUB_OFFLINE", None)
-    from specgguf.hub.store import Store, default_root
+    from specgguf.models.hub.store import Store, default_root
 
     return Store(default_root(), output.TerminalProgress(), _quantize, offline)
 
 
 def open_resolver(store: "Store") -> "Resolver":
     """What gives references their meaning: the catalogue, and what is pinned in the store."""
-    from specgguf.config import load_catalogue, own_path
-    from specgguf.hub.resolve import Resolver
+    from specgguf.models.catalogue import load_catalogue, own_path
+    from specgguf.models.references import Resolver
 
     return Resolver(load_catalogue(own_path()), store, _can_make)
 
@@ -78,7 +78,7 @@ def open_engine(
     store: "Store", models: Models, speculate: Speculate, draft_max: int | None, settings: "EngineSettings"
 ) -> "Engine":
     """Find or fetch the models that the options name, and load them."""
-    from specgguf.engine import Engine
+    from specgguf.engine.engine import Engine
     from specgguf.llama.library import on_abort
 
     on_abort(lambda reason: output.error(f"llama.cpp gave up: {reason}", "is one of the model files damaged?"))
@@ -122,8 +122,8 @@ def check_adaptive(engine: "Engine") -> None:
 
 def advised(store: "Store", draft: "Path | ModelFile") -> "Path | ModelFile":
     """A draft as `tune` found it to be faster on this machine, if it did and that is still there."""
-    from specgguf.modelfile import DerivedFile
-    from specgguf.tuning import advice_key
+    from specgguf.measure.tune import advice_key
+    from specgguf.models.files import DerivedFile
 
     path = None if isinstance(draft, DerivedFile) else store.find(draft)
     if path is None or isinstance(draft, DerivedFile):
@@ -135,15 +135,15 @@ def advised(store: "Store", draft: "Path | ModelFile") -> "Path | ModelFile":
 
 def open_profiles(store: "Store") -> "Profiles":
     """What was measured on this machine."""
-    from specgguf.profiles import Profiles
+    from specgguf.exact.profiles import Profiles
 
     return Profiles(store.root / "profiles", store.digests.of, store.digests.known)
 
 
 def _find_draft(target: Path, catalogue: "Catalogue", store: "Store") -> tuple[Path | None, str]:
     """A draft on this machine that fits, and what to tell the user about it."""
-    from specgguf.header import Header
-    from specgguf.hub.pairing import draft_on_disk
+    from specgguf.models.header import Header
+    from specgguf.models.pairing import draft_on_disk
 
     found = draft_on_disk(Header.of_file(target, "target"), catalogue, store)
     if found is None:

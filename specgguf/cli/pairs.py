@@ -4,17 +4,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specgguf.cli import options, output
+from specgguf.cli import options
 from specgguf.cli.completion import pair_names, references
 from specgguf.cli.opening import open_resolver, open_store
+from specgguf.cli.terminal import output
 from specgguf.errors import UsageError
 
 if TYPE_CHECKING:
-    from specgguf.config import Catalogue
-    from specgguf.hub.pairing import Candidate
-    from specgguf.hub.resolve import Resolver
-    from specgguf.hub.store import Store
-    from specgguf.modelfile import ModelFile
+    from specgguf.models.catalogue import Catalogue
+    from specgguf.models.files import ModelFile
+    from specgguf.models.hub.store import Store
+    from specgguf.models.pairing import Candidate
+    from specgguf.models.references import Resolver
 
 
 def pairs(
@@ -66,7 +67,7 @@ def _show_pairs(catalogue: "Catalogue", store: "Store", json: bool) -> None:
 
 
 def _row(catalogue: "Catalogue", store: "Store", name: str) -> dict[str, Any]:
-    from specgguf.hub.store import size_of
+    from specgguf.models.hub.store import size_of
 
     pair = catalogue.pairs[name]
     row: dict[str, Any] = {"name": name, "default": name == catalogue.default, "purpose": pair.purpose}
@@ -83,8 +84,8 @@ def _here(row: dict[str, Any]) -> str:
 
 
 def _show_drafts(resolver: "Resolver", store: "Store", reference: str, json: bool) -> None:
-    from specgguf.hub.headers import read_header
-    from specgguf.hub.pairing import candidates
+    from specgguf.models.hub.headers import read_header
+    from specgguf.models.pairing import candidates
 
     header, _ = read_header(resolver.resolve(reference), "target", store)
     found = sorted(

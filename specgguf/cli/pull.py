@@ -5,15 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specgguf.cli import options, output
+from specgguf.cli import options
 from specgguf.cli.completion import pairs_and_references
 from specgguf.cli.opening import open_resolver, open_store
+from specgguf.cli.terminal import output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from specgguf.hub.store import Store
-    from specgguf.modelfile import ModelFile
+    from specgguf.models.files import ModelFile
+    from specgguf.models.hub.store import Store
 
 
 def pull(
@@ -31,7 +32,7 @@ def pull(
     offline: options.Offline = False,
 ) -> None:
     """Fetch and verify models, and print where they lie; what is here already is not fetched again."""
-    from specgguf.header import Header
+    from specgguf.models.header import Header
 
     store = open_store(offline)
     resolver = open_resolver(store)

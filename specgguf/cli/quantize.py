@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from specgguf.cli import options, output
+from specgguf.cli import options
 from specgguf.cli.completion import references
 from specgguf.cli.opening import open_resolver, open_store
+from specgguf.cli.terminal import output
 from specgguf.errors import UsageError
 
 
@@ -25,9 +26,9 @@ def quantize(
 
     From then on MODEL:TYPE means that file. A draft needs none: --draft-quant TYPE makes what it needs.
     """
-    from specgguf.header import Header
     from specgguf.llama.quantize import known_quants
-    from specgguf.modelfile import DerivedFile, HubFile, SplitFile
+    from specgguf.models.files import DerivedFile, HubFile, SplitFile
+    from specgguf.models.header import Header
 
     if quant.upper() not in known_quants():
         raise UsageError(f"unknown quantization: {quant}", f"llama.cpp makes {', '.join(known_quants())}")

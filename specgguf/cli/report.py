@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specgguf.engine import Engine, Generation
-    from specgguf.header import Header
-    from specgguf.hub.store import Store
+    from specgguf.engine.engine import Engine, Generation
+    from specgguf.models.header import Header
+    from specgguf.models.hub.store import Store
 
 
 def report(engine: "Engine", store: "Store", generation: "Generation", mode: str, load_s: float) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specgguf.cli import options, output
+from specgguf.cli import options
 from specgguf.cli.answer import AnswerWriter
 from specgguf.cli.lines import answer_lines
 from specgguf.cli.ngramstore import Memory
@@ -17,15 +17,16 @@ from specgguf.cli.opening import Models, explain, open_engine, open_store
 from specgguf.cli.report import report
 from specgguf.cli.sampling import check_texts, parse_biases, read_file, read_grammar
 from specgguf.cli.stdin import PipedLines, read_piped
+from specgguf.cli.terminal import output
 from specgguf.errors import INTERRUPTED, TERMINATED, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from specgguf.core.sampling import Sampler
-    from specgguf.core.thought import Said
-    from specgguf.engine import Engine, Generation
+    from specgguf.engine.engine import Engine, Generation
     from specgguf.llama.grammar import GrammarText
+    from specgguf.speculative.sampling import Sampler
+    from specgguf.text.thought import Said
 
 
 def run(
@@ -85,7 +86,7 @@ def run(
     check_texts("PROMPT", [text] if text else [])
     begin = time.perf_counter()
 
-    from specgguf.engine import EngineSettings
+    from specgguf.engine.engine import EngineSettings
     from specgguf.llama.library import log_to
 
     biases, constraint = parse_biases(logit_bias or []), read_grammar(grammar, json_schema)
@@ -168,7 +169,7 @@ class _Prompter:
 
     def ask(self, text: str) -> "tuple[Generation, bool | None]":
         """What answers a text; and where thought is to be hidden, whether the answer begins inside one."""
-        from specgguf.core.thought import opens_thought
+        from specgguf.text.thought import opens_thought
 
         if not self.raw:
             system = [] if self.system is None else [{"role": "system", "content": self.system}]
@@ -230,7 +231,7 @@ def _write(generation: "Generation", inside: bool | None, json: bool, jsonl: boo
 
 def _without_thought(found: dict[str, Any], inside: bool | None) -> dict[str, Any]:
     """The object of --json, its text as `_stream` shows it."""
-    from specgguf.core.thought import split
+    from specgguf.text.thought import split
 
     return found if inside is None else {**found, "text": split(found["text"], inside).answer}
 
@@ -240,7 +241,7 @@ def _stream(generation: "Generation", inside: bool | None, show: "Callable[[Said
 
     Without its thought, unless `inside` is None; it says whether the answer begins inside one.
     """
-    from specgguf.core.thought import Said, ThoughtStream
+    from specgguf.text.thought import Said, ThoughtStream
 
     thoughts, code = ThoughtStream(inside), 0
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import typer
 
-from specgguf.chat import Chat, Turn
-from specgguf.cli import output
 from specgguf.cli.answer import AnswerWriter
 from specgguf.cli.commands import COMMANDS
 from specgguf.cli.ngramstore import Memory
 from specgguf.cli.opening import Models
-from specgguf.cli.reader import Reader
-from specgguf.core.closing import Closing
-from specgguf.engine import Engine
+from specgguf.cli.terminal import output
+from specgguf.cli.terminal.reader import Reader
+from specgguf.conversation.chat import Chat, Turn
+from specgguf.engine.engine import Engine
 from specgguf.errors import INTERRUPTED, ContextFullError, SpecggufError, UsageError
+from specgguf.text.closing import Closing
 
 
 class Session(Closing):

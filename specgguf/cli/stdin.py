@@ -7,7 +7,7 @@ import stat
 import sys
 from collections.abc import Iterator
 
-from specgguf.cli import output
+from specgguf.cli.terminal import output
 from specgguf.errors import UsageError
 
 _PATIENCE_S = 10.0

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specgguf.cli import options, output
+from specgguf.cli import options
 from specgguf.cli.opening import Models, advised, check_adaptive, open_engine, open_profiles, open_resolver, open_store
 from specgguf.cli.options import Speculate
+from specgguf.cli.terminal import output
 from specgguf.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from specgguf.engine import Engine, EngineSettings
-    from specgguf.hub.store import Store
-    from specgguf.modelfile import HubFile, SplitFile
-    from specgguf.tuning import Tuned
+    from specgguf.engine.engine import Engine, EngineSettings
+    from specgguf.measure.tune import Tuned
+    from specgguf.models.files import HubFile, SplitFile
+    from specgguf.models.hub.store import Store
 
 _BETTER = "Q4_0"
 """What llama.cpp has the fastest kernels for, on most processors."""
@@ -47,7 +48,7 @@ def tune(
 
     Run nothing else meanwhile. It also finds out whether the draft would be faster requantized, and offers to do that.
     """
-    from specgguf.engine import EngineSettings
+    from specgguf.engine.engine import EngineSettings
 
     settings = EngineSettings(
         n_gpu_layers=gpu_layers,
@@ -65,7 +66,7 @@ def tune(
 
 
 def _tune(store: "Store", models: Models, settings: "EngineSettings", yes: bool, json: bool) -> None:
-    from specgguf import tuning
+    from specgguf.measure import tune as tuning
 
     with open_engine(store, models, Speculate.AUTO, None, settings) as engine, closing(store.progress):
         check_adaptive(engine)
@@ -92,7 +93,7 @@ def _tune(store: "Store", models: Models, settings: "EngineSettings", yes: bool,
 
 def _published_draft(store: "Store", models: Models) -> "HubFile | SplitFile | None":
     """The draft that is used where nobody names one, unless it is one that was made here."""
-    from specgguf.modelfile import DerivedFile
+    from specgguf.models.files import DerivedFile
 
     if models.draft is not None or models.draft_quant is not None:
         return None
@@ -107,8 +108,8 @@ def _try_requantized(
 ) -> dict[str, Any] | None:
     """What a step of the draft saves when it is requantized; None if that has been done."""
     from specgguf.llama.quantize import quantize
-    from specgguf.modelfile import DerivedFile
-    from specgguf.tuning import Place, draft_saving
+    from specgguf.measure.tune import Place, draft_saving
+    from specgguf.models.files import DerivedFile
 
     made = DerivedFile(source, _BETTER, as_draft=True)
     published, existing = store.provide([source])[0], store.find(made)
@@ -125,8 +126,8 @@ def _try_requantized(
 def _offer(
     store: "Store", engine: "Engine", source: "HubFile | SplitFile", found: "Tuned", saving: float, yes: bool
 ) -> None:
-    from specgguf.modelfile import DerivedFile
-    from specgguf.tuning import advice_key
+    from specgguf.measure.tune import advice_key
+    from specgguf.models.files import DerivedFile
 
     better = DerivedFile(source, _BETTER, as_draft=True)
     output.note(f"{better.name} takes {saving:.0%} less time a step on this machine; a draft changes speed, never text")
@@ -154,9 +155,9 @@ def _show(found: "Tuned") -> None:
 
 
 def _compare_quants(store: "Store", models: Models, settings: "EngineSettings", json: bool) -> None:
-    from specgguf import tuning
-    from specgguf.exact import MAX_WIDTH
-    from specgguf.hub.store import size_of
+    from specgguf.exact.choice import MAX_WIDTH
+    from specgguf.measure import tune as tuning
+    from specgguf.models.hub.store import size_of
 
     here, elsewhere = _quants(store, models)
     place, widths = tuning.Place.of(settings, "target"), range(1, MAX_WIDTH + 1)
@@ -206,7 +207,7 @@ def _compare_quants(store: "Store", models: Models, settings: "EngineSettings", 
 def _quants(store: "Store", models: Models) -> tuple[dict[str, Path], dict[str, int]]:
     """The target's quantizations: paths of those on this machine, the named one first; sizes of the others."""
     from specgguf.llama.quantize import known_quants
-    from specgguf.modelfile import DerivedFile
+    from specgguf.models.files import DerivedFile
 
     resolver = open_resolver(store)
     chosen = models.resolve(resolver, "target")
@@ -233,7 +234,7 @@ def _quants(store: "Store", models: Models) -> tuple[dict[str, Path], dict[str, 
 
 
 def _row(name: str, size: int, times: dict[int, float], step_s: float, known: str) -> dict[str, Any]:
-    from specgguf.tuning import best_fixed
+    from specgguf.measure.tune import best_fixed
 
     speed, count = best_fixed(times, step_s)
     return {

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from specgguf.cli import output
+from specgguf.cli.terminal import output
 
 
 def _show(wanted: bool) -> None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from llama_cpp import llama_cpp as lib
 
-from specgguf.core.closing import Closing
-from specgguf.core.context import Context, Logits
 from specgguf.errors import ContextError, UsageError
 from specgguf.llama.interrupt import abort_data, abort_function, interruptible
 from specgguf.llama.library import take_errors
 from specgguf.llama.model import Model
+from specgguf.speculative.context import Context, Logits
+from specgguf.text.closing import Closing
 
 N_BATCH = 512
 """Tokens in one batch at most: the chunk of a prefill, and the bound of a draft."""

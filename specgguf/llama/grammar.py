@@ -13,12 +13,12 @@ import numpy as np
 from llama_cpp import llama_cpp as lib
 from numpy.typing import NDArray
 
-from specgguf.core import gbnf
-from specgguf.core.context import common_prefix
 from specgguf.errors import UsageError
+from specgguf.llama import gbnf
 from specgguf.llama.library import take_errors
 from specgguf.llama.schema import schema_to_gbnf
 from specgguf.llama.vocab import Vocab
+from specgguf.speculative.context import common_prefix
 
 _NUM_STATES = 64
 """How many states before the last one are kept to go back to: more than a draft has tokens."""

@@ -5,12 +5,12 @@ from typing import Any
 
 from llama_cpp import llama_cpp as lib
 
-from specgguf.core.closing import Closing
 from specgguf.errors import ModelError
-from specgguf.header import Header
 from specgguf.llama.interrupt import interruptible
 from specgguf.llama.library import take_errors
 from specgguf.llama.vocab import Vocab
+from specgguf.models.header import Header
+from specgguf.text.closing import Closing
 
 ALL_LAYERS = -1
 

@@ -13,8 +13,9 @@ from urllib.parse import unquote
 
 from llama_cpp.llama_grammar import PRIMITIVE_RULES, SchemaConverter
 
-from specgguf.core import gbnf, jsontext
 from specgguf.errors import UsageError
+from specgguf.llama import gbnf
+from specgguf.text import jsontext
 
 _ANNOTATIONS = {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "format"} | {
     "$schema",

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pexpect
 import pytest
 
-from specgguf.comparison import Run, summarize
+from specgguf.measure.comparison import Run, summarize
 from tests.cli.program import EXECUTABLE, environment, failure, specgguf
 
 PROMPTS = ("the cat sat on the mat", "a dog and a cat and a dog")

@@ -14,13 +14,13 @@ from statistics import median
 import pexpect
 import pytest
 
-from specgguf.chat import Answering, Chat
 from specgguf.cli.app import app
 from specgguf.cli.opening import Models, open_engine, open_store
 from specgguf.cli.options import Speculate
-from specgguf.core.printable import visible
-from specgguf.engine import Engine, EngineSettings
-from specgguf.transcript import Exchange, Transcript, load
+from specgguf.conversation.chat import Answering, Chat
+from specgguf.conversation.transcript import Exchange, Transcript, load
+from specgguf.engine.engine import Engine, EngineSettings
+from specgguf.text.printable import visible
 from tests.cli.program import EXECUTABLE, environment, failure, specgguf, started
 
 READY, TAKEN = r"\x1b\[\?2004h", r"\x1b\[\?2004l"  # the input line switches pasting in brackets on and off

@@ -7,7 +7,7 @@ import sys
 import pexpect
 import pytest
 
-from specgguf.config import load_catalogue
+from specgguf.models.catalogue import load_catalogue
 from tests.cli.program import EXECUTABLE, environment
 
 PROTOCOLS = {

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from rich.markdown import Markdown
 
-from specgguf.cli.markdown import MarkdownView
+from specgguf.cli.terminal.markdown import MarkdownView
 
 ANSWER = """# A title
 

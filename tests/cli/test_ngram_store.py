@@ -6,11 +6,11 @@ import multiprocessing
 import numpy as np
 import pytest
 
-from specgguf import ngramstore
-from specgguf.engine import Engine, EngineSettings
+from specgguf.engine.engine import Engine, EngineSettings
+from specgguf.engine.engine import ngram_store as ngramstore
+from specgguf.engine.ngram_store import NgramStore
 from specgguf.errors import UsageError
-from specgguf.ngramstore import NgramStore
-from specgguf.profiles import Profiles
+from specgguf.exact.profiles import Profiles
 from tests.cli.program import failure, specgguf
 
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from specgguf.core.printable import visible
+from specgguf.text.printable import visible
 from tests.cli.program import EXECUTABLE, environment, on_terminal, specgguf, started
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests import models
+from tests import tiny as models
 from tests.cli.program import failure, specgguf
 
 SCHEMA = json.dumps(

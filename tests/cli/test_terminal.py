@@ -18,7 +18,7 @@ def test_control_characters_are_shown_on_a_terminal_and_left_alone_in_a_pipe(toy
 
 
 def test_neither_can_what_a_template_says(tmp_path):
-    from tests import models
+    from tests import tiny as models
 
     template = "{{ raise_exception('no \x1b]0;title\x07') }}"
     path = models.write_attention(tmp_path / "bad.gguf", template=template)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specgguf.conversation.transcript import Exchange, Transcript, load
 from specgguf.errors import UsageError
-from specgguf.transcript import Exchange, Transcript, load
 
 TEXT = st.text(min_size=1)
 EXCHANGES = st.lists(st.builds(Exchange, TEXT, TEXT, st.text()))

@@ -1,9 +1,9 @@
 import pytest
 
 from specgguf.errors import ContextError
-from specgguf.header import Header
 from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.model import Model
+from specgguf.models.header import Header
 from tests.contract import ContextContract
 
 SETTINGS = ContextSettings(n_ctx=64, n_threads=2, cache_type_k="f16", cache_type_v="f16", max_rows=8)

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from llama_cpp import llama_cpp as lib
 from llama_cpp import llama_grammar as examples
 
-from specgguf.core import gbnf
-from specgguf.core.sampling import Sampler
 from specgguf.errors import ContextError, UsageError
-from specgguf.header import Header
+from specgguf.llama import gbnf
 from specgguf.llama.grammar import GrammarText, LlamaGrammar
 from specgguf.llama.model import Model
 from specgguf.llama.schema import schema_to_gbnf
+from specgguf.models.header import Header
+from specgguf.speculative.sampling import Sampler
 from tests.cli.program import specgguf
 
 PETS = 'root ::= pet (", " pet)* "."\npet ::= "the " ("cat" | "dog") [a-cé]{0,3}'
@@ -182,7 +182,7 @@ def test_control_tokens_are_no_text_and_foreign_ids_are_none(vocab):
 
 
 def test_a_grammar_that_a_vocabulary_cannot_spell_is_an_error(tmp_path):
-    from tests.models import write_attention
+    from tests.tiny import write_attention
 
     with Model(Header.of_file(write_attention(tmp_path / "x.gguf"), "target"), 0) as model:
         grammar = GrammarText.parse('root ::= "\\x00"').begin(model.vocab, 0)  # no token has a zero byte

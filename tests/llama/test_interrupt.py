@@ -8,10 +8,10 @@ import time
 import numpy as np
 import pytest
 
-from specgguf.header import Header
 from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.interrupt import interruptible
 from specgguf.llama.model import Model
+from specgguf.models.header import Header
 
 SETTINGS = ContextSettings(n_ctx=2048, n_threads=2, cache_type_k="f16", cache_type_v="f16", max_rows=1)
 

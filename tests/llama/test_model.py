@@ -5,13 +5,13 @@ import sys
 import pytest
 from gguf import GGUFReader
 
-from specgguf.core import parity
 from specgguf.errors import ModelError
-from specgguf.header import Header
 from specgguf.llama import library
 from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.model import Model
 from specgguf.llama.quantize import quantize
+from specgguf.models import parity
+from specgguf.models.header import Header
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_vocab(open_model):
 
 
 def test_a_long_token_is_given_whole(tmp_path):
-    from tests.models import write_attention
+    from tests.tiny import write_attention
 
     word = "▁" + "x" * 1000
     with Model(Header.of_file(write_attention(tmp_path / "long.gguf", words=[word]), "target"), 0) as model:

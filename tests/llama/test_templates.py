@@ -2,11 +2,11 @@
 
 import pytest
 
-from specgguf.core.thought import opens_thought
 from specgguf.errors import ModelError
-from specgguf.header import Header
 from specgguf.llama.model import Model
 from specgguf.llama.templates import ChatTemplate
+from specgguf.models.header import Header
+from specgguf.text.thought import opens_thought
 
 PROMPT = "{% if add_generation_prompt %}<assistant>{% endif %}"
 TURNS = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}"

@@ -15,13 +15,13 @@ import platformdirs
 import pytest
 from llama_cpp import llama_cpp as lib
 
-from specgguf.core.context import common_prefix
-from specgguf.core.parity import Parity, Tokenizer, compare
-from specgguf.header import Header
+from specgguf.conversation.transcript import Exchange, Transcript
 from specgguf.llama import library
 from specgguf.llama.templates import ChatTemplate
 from specgguf.llama.vocab import Vocab
-from specgguf.transcript import Exchange, Transcript
+from specgguf.models.header import Header
+from specgguf.models.parity import Parity, Tokenizer, compare
+from specgguf.speculative.context import common_prefix
 
 PACKAGE = "llama-cpp-python"
 FREE_IDS, MOST_MORE_IDS = 5, 128

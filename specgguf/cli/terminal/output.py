@@ -1,0 +1,242 @@
+"""The one place that prints: answers to stdout as bytes, everything else to stderr."""
+
+import contextlib
+import functools
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from specgguf.errors import SpecggufError, UsageError
+from specgguf.text.printable import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    from specgguf.cli.terminal.markdown import MarkdownView
+    from specgguf.engine.engine import Generation
+    from specgguf.speculative.stats import Stats
+
+
+_LEAST_BAR, _LONGEST_BAR = 8, 40
+"""Columns of the terminal."""
+
+
+class ReaderGoneError(Exception):
+    """Whoever read our stdout has closed it: the work is done."""
+
+
+def prepare() -> None:
+    """UTF-8 on both streams, whatever the locale or the console's code page is; a stderr that is closed takes all."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def write(text: str, style: str = "") -> None:
+    """A piece of the answer, at once; raises ReaderGoneError, or SpecggufError if it cannot be written.
+
+    Control characters are shown on a terminal; pipes get the bytes as they are. `style`, as rich names it, is for
+    where there are styles.
+    """
+    if sys.stdout is None:
+        raise SpecggufError("cannot write the answer: stdout is closed", "redirect it to /dev/null instead")
+    if answers_on_terminal():
+        text = visible(text)
+    if style and text and has_styles():
+        from rich.color import ColorSystem
+        from rich.style import Style
+
+        text = Style.parse(style).render(text, color_system=ColorSystem.STANDARD)
+    try:
+        sys.stdout.buffer.write(text.encode(errors="replace"))
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise ReaderGoneError from None
+    except OSError as error:
+        raise SpecggufError(
+            f"cannot write the answer: {error.strerror}", "check what stdout is redirected to"
+        ) from None
+
+
+@functools.cache
+def has_styles() -> bool:
+    """Whether stdout is a terminal that shows colours, and may."""
+    return answers_on_terminal() and _console(stderr=False).color_system is not None
+
+
+def open_markdown() -> "MarkdownView | None":
+    """What formats markdown on stdout; None where there are no styles."""
+    if not has_styles():
+        return None
+    from specgguf.cli.terminal.markdown import MarkdownView
+
+    return MarkdownView(_console(stderr=False))
+
+
+def answers_on_terminal() -> bool:
+    """Whether a person reads stdout."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def write_piece(text: str) -> None:
+    """A piece of the answer as an object on a line of its own; nothing for an empty one."""
+    if text:
+        write_json({"text": text})
+
+
+def write_json(value: object) -> None:
+    """One object on one line."""
+    write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def table(rows: Sequence[Sequence[str]], left: int, bars: Sequence[float] = ()) -> None:
+    """Rows below a head, the first `left` columns set to the left; on a terminal with room, a bar for each row."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if place < left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    room = shutil.get_terminal_size().columns - sum(widths) - 2 * len(widths) - 1
+    if bars and room >= _LEAST_BAR and sys.stdout is not None and sys.stdout.isatty():
+        unit = min(room, _LONGEST_BAR) / max(*bars, 1e-9)
+        lines[1:] = [f"{line}  {'█' * round(unit * bar)}" for line, bar in zip(lines[1:], bars, strict=True)]
+    write("".join(f"{line}\n" for line in lines))
+
+
+def on_terminal() -> bool:
+    """Whether a person reads stderr."""
+    return sys.stderr.isatty()
+
+
+def note(text: str) -> None:
+    """Something the user should know."""
+    _say("note:", "bold", text)
+
+
+def log(text: str) -> None:
+    """Details that were asked for; whoever stops reading them still gets the answer."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(visible(text) if on_terminal() else text)
+
+
+def can_ask() -> bool:
+    """Whether somebody could answer a question."""
+    return on_terminal() and sys.stdin is not None and sys.stdin.isatty()
+
+
+def confirm(question: str) -> bool:
+    """Ask on the terminal, Ctrl-D being no; raises UsageError where nobody can answer."""
+    if not can_ask():
+        raise UsageError("nobody can be asked whether to go on", "give --yes")
+    from rich.prompt import Confirm
+
+    try:
+        return Confirm.ask(question, console=_console(), default=False)
+    except EOFError:
+        return False
+
+
+def error(message: str, hint: str) -> None:
+    """A failure: what happened, and what to do."""
+    _say("error:", "bold red", message)
+    _say("hint:", "bold", hint)
+
+
+def stats(generation: "Generation", *notes: str) -> None:
+    """The line of statistics that follows an answer, and what else there is to say about it."""
+    speed = generation.timings.tokens_per_s
+    line = f"{len(generation.tokens)} tokens" + (f", {speed:.1f} tokens/s" if speed else "")
+    _console().print("; ".join([line, *counts(generation.stats), *notes]), style="dim")
+
+
+def counts(stats: "Stats") -> list[str]:
+    """What speculation did, in words; nothing if it did nothing."""
+    if not stats.drafted:
+        return []
+    sources = (f"{source} {stats.accepted[source]}/{drafted}" for source, drafted in stats.drafted.items())
+    return [
+        f"acceptance rate {stats.acceptance_rate:.0%}, mean acceptance length {stats.mean_acceptance_length:.2f}",
+        f"{', '.join(sources)} accepted in {stats.rounds - stats.undrafted} of {stats.rounds} rounds",
+    ]
+
+
+class TerminalProgress:
+    """Progress bars on stderr if that is a terminal, else nothing: one display for all that is waited for."""
+
+    def __init__(self) -> None:
+        self._display: Progress | None = None
+        self._bars: dict[str, TaskID] = {}
+
+    def expect(self, what: str, num_bytes: int) -> None:
+        """A bar for a file that is to be fetched."""
+        self._bar(f"fetching {what} ({num_bytes / 1e9:.2f} GB)", what, num_bytes)
+
+    def show(self, what: str, done: int, total: int | None, detail: str = "") -> None:
+        """Move the bar of `what`; a total of None is not known yet."""
+        self._bar(what, what, total)
+        if self._display:
+            self._display.start_task(self._bars[what])
+            self._display.update(self._bars[what], completed=done)
+            if detail:
+                self._display.update(self._bars[what], description=f"{what} {detail}")
+
+    def close(self) -> None:
+        """Take the bars away."""
+        if self._display:
+            self._display.stop()
+            self._display = None
+            self._bars.clear()
+
+    def _bar(self, text: str, what: str, total: int | None) -> None:
+        if what in self._bars or not on_terminal():
+            return
+        console = _console()
+        if console.is_dumb_terminal:
+            return
+        if self._display is None:
+            from rich import progress
+
+            self._display = progress.Progress(
+                progress.TextColumn("{task.description}", markup=False),
+                progress.BarColumn(),
+                progress.TaskProgressColumn(),
+                progress.TimeRemainingColumn(),
+                console=console,
+                transient=True,
+                refresh_per_second=2,  # what is being measured wants the processor for itself
+                speed_estimate_period=600,
+            )
+            self._display.start()
+        self._bars[what] = self._display.add_task(visible(text), total=total, start=False)
+
+
+def _say(label: str, style: str, text: str) -> None:
+    console = _console()
+    console.print(label, style=style, end=" ")
+    console.print(visible(" ".join(text.splitlines())))
+
+
+def _console(stderr: bool = True) -> "Console":
+    from rich.console import Console
+
+    # With NO_COLOR rich by itself leaves out colours, but not bold.
+    plain = bool(os.environ.get("NO_COLOR"))
+    # Texts are shown as they are: markup, :emoji: codes and highlighting would change paths and models' words.
+    return Console(
+        stderr=stderr,
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        color_system=None if plain else "auto",
+    )

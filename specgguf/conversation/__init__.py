@@ -1,0 +1,1 @@
+"""Chats: what was said, and what answers."""

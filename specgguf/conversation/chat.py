@@ -1,0 +1,196 @@
+"""A conversation with a model. It knows no terminal."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from specgguf.conversation.transcript import Exchange, Transcript
+from specgguf.engine.engine import Engine, Generation, Mode
+from specgguf.errors import ContextError, ContextFullError, UsageError
+from specgguf.llama.grammar import GrammarText
+from specgguf.speculative.sampling import Sampler
+from specgguf.speculative.stats import Stats
+from specgguf.text.closing import Closing
+from specgguf.text.thought import Said, ThoughtStream, opens_thought, split
+
+USUAL_CTX = 8192
+"""Tokens of context to open for a chat, if the model knows so many."""
+_TEMPERATURE = 0.8
+"""Where neither the user nor the model's file says otherwise: llama.cpp's default."""
+_SMALL_PART = 16
+"""An answer needs at least this fraction of the context, or the chat is full."""
+
+
+@dataclass(slots=True)
+class Answering:
+    """How questions are answered, apart from the choice of tokens, which the transcript keeps."""
+
+    max_tokens: int | None = None
+    stops: Sequence[str] = ()
+    think: bool = True
+    grammar: GrammarText | None = None
+    """What every answer must be of."""
+    mode: Mode | None = None
+    """How to draft, if not as the engine was opened for."""
+    num_draft: int | None = None
+    context_shift: bool = False
+    """Whether the oldest exchanges are dropped without a question when the context is full."""
+
+
+class Turn(Closing):
+    """One answer: iterate to get it as it comes. When it is closed, what is there of it is in the transcript."""
+
+    def __init__(
+        self, transcript: Transcript, generation: Generation, n_ctx: int, inside: bool | None, dropped: int
+    ) -> None:
+        """`inside`: whether the answer begins inside a thought; None where it has none."""
+        self.generation = generation
+        self.n_ctx = n_ctx
+        self.dropped = dropped
+        """How many of the oldest exchanges went to make room."""
+        self._transcript = transcript
+        self._inside = inside
+        self._thoughts = ThoughtStream(inside)
+
+    def __iter__(self) -> Iterator[tuple[Said, str]]:
+        """Pieces of the answer, and who guessed them."""
+        for piece in self.generation.pieces():
+            yield self._thoughts.feed(piece.text), piece.source
+        yield self._thoughts.flush(), ""
+
+    def rest(self) -> Iterator[tuple[Said, str]]:
+        """What is there but was not yielded yet, after an interruption."""
+        yield self._thoughts.feed(self.generation.flush()), ""
+        yield self._thoughts.flush(), ""
+
+    @property
+    def used(self) -> int:
+        """Tokens of the context that are in use."""
+        return self.generation.prompt_tokens + len(self.generation.tokens)
+
+    @property
+    def cut(self) -> bool:
+        """Whether the end of the context ended the answer."""
+        return self.generation.finish_reason == "length" and self.used > self.n_ctx
+
+    def close(self) -> None:
+        """Keep the answer."""
+        self.generation.flush()
+        thought, answer = split(self.generation.text, self._inside)
+        *before, last = self._transcript.exchanges
+        self._transcript.exchanges = [*before, Exchange(last.question, answer, thought)]
+
+
+class Chat:
+    """A transcript and what continues it.
+
+    The prompt of every turn is the whole transcript, rendered and tokenized anew, as a chat begun from its file would
+    do it. Both contexts keep the longest common beginning of it and what they hold, and decode the rest: after a turn
+    that is the next question, after /undo or /retry nothing but what follows.
+    """
+
+    def __init__(self, engine: Engine, transcript: Transcript, answering: Answering) -> None:
+        """Raises ModelError if the target has no chat template that works, ContextError as `set_system` does."""
+        self.transcript = transcript
+        self.answering = answering
+        self.stats = Stats()
+        """Counts of all turns."""
+        self.use(engine)
+
+    def use(self, engine: Engine) -> None:
+        """Go on with another engine; errors as in `__init__`."""
+        self._check(engine, self.transcript.system)
+        self.engine = engine
+
+    def resume(self, transcript: Transcript) -> None:
+        """Go on with another chat; errors as in `__init__`."""
+        self._check(self.engine, transcript.system)
+        self.transcript = transcript
+
+    def set_system(self, text: str) -> None:
+        """Another system message; raises ContextError for one that leaves no room for an answer."""
+        self._check(self.engine, text)
+        self.transcript.system = text
+
+    def sampler(self) -> Sampler:
+        """How tokens are chosen: as set, or as the model's file says."""
+        usual = self.engine.target_header.sampling.get("temperature", _TEMPERATURE)
+        return self.engine.sampler(**{"temperature": usual, **self.transcript.sampling})
+
+    def ask(self, question: str, shift: bool = False) -> Turn:
+        """Answer a question; one before it that has no answer is asked with it.
+
+        Raises ContextFullError where too little context is left for an answer, unless the oldest exchanges may be
+        dropped (`shift`). The transcript is then as it was, as after any other error.
+        """
+        *before, last = self.transcript.exchanges or [Exchange("")]
+        if not last.answer:
+            question = "\n\n".join(part for part in (last.question, question) if part)
+        else:
+            before.append(last)
+        return self._answer([*before, Exchange(question)], shift)
+
+    def retry(self, shift: bool = False) -> Turn:
+        """Answer the last question once more, with another seed; errors as in `ask`."""
+        if not self.transcript.exchanges:
+            raise UsageError("there is no answer to try again", "ask something first")
+        *before, last = self.transcript.exchanges
+        seed = self.transcript.sampling.get("seed", 0)
+        self.transcript.sampling["seed"] = seed + 1
+        try:
+            return self._answer([*before, Exchange(last.question)], shift)
+        except BaseException:
+            self.transcript.sampling["seed"] = seed
+            raise
+
+    def undo(self) -> str:
+        """Take the last exchange back; its question."""
+        if not self.transcript.exchanges:
+            raise UsageError("there is nothing to take back", "ask something first")
+        *self.transcript.exchanges, last = self.transcript.exchanges
+        return last.question
+
+    def _answer(self, exchanges: Sequence[Exchange], shift: bool) -> Turn:
+        most = self.answering.max_tokens
+        prompt, tokens = self._prompt(exchanges)
+        kept, n_ctx = exchanges, self.engine.n_ctx_for(len(tokens), most)
+        if self._is_full(len(tokens), n_ctx) and len(kept) > 1:
+            if not (shift or self.answering.context_shift):
+                raise ContextFullError(
+                    f"the context is full: {len(tokens)} of {n_ctx} tokens, with this question",
+                    "drop the oldest turns (--context-shift does without asking), /clear, or give a larger --ctx",
+                )
+            while len(kept) > 1 and len(tokens) > n_ctx // 2:  # half: the rest is decoded anew, so not at every turn
+                kept = kept[1:]
+                prompt, tokens = self._prompt(kept)
+        answering = self.answering
+        generation = self.engine.generate(
+            tokens,
+            self.sampler(),
+            most,
+            answering.stops,
+            answering.num_draft,
+            answering.mode,
+            grammar=answering.grammar,
+        )
+        self.transcript.exchanges = kept
+        inside = None if answering.grammar else opens_thought(prompt)  # what a grammar allows is no thought
+        return Turn(self.transcript, generation, n_ctx, inside, len(exchanges) - len(kept))
+
+    def _is_full(self, num_tokens: int, n_ctx: int) -> bool:
+        return num_tokens > n_ctx - min(self.answering.max_tokens or n_ctx, n_ctx // _SMALL_PART)
+
+    def _check(self, engine: Engine, system: str) -> None:
+        """A template that fails, or a system message that no question fits behind, is an error now."""
+        prompt = engine.render_chat(Transcript(system, [Exchange("?")]).messages())
+        num_tokens = len(engine.tokenize(prompt))
+        n_ctx = engine.n_ctx_for(num_tokens, self.answering.max_tokens)
+        if system and self._is_full(num_tokens, n_ctx):
+            raise ContextError(
+                f"the system message is too long: a question behind it takes {num_tokens} of {n_ctx} tokens of context",
+                "shorten it, or give a larger --ctx",
+            )
+
+    def _prompt(self, exchanges: Sequence[Exchange]) -> tuple[str, list[int]]:
+        messages = replace(self.transcript, exchanges=exchanges).messages()
+        prompt = self.engine.render_chat(messages, self.answering.think)
+        return prompt, self.engine.tokenize(prompt)

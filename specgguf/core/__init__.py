@@ -1,1 +1,0 @@
-"""The pure part: the loop and what it needs. No llama.cpp, no files, no terminal."""

@@ -1,0 +1,1 @@
+"""A target and its drafters, ready to generate."""

@@ -1,0 +1,1 @@
+"""Which batch widths give equal bits, and what else was measured of this machine."""

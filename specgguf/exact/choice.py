@@ -1,0 +1,165 @@
+"""Exact mode: a choice of batch widths and settings in which drafting cannot change a bit.
+
+The choice depends on target, machine and settings alone, never on the draft: it decides how the logits are rounded, and
+so the text.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from specgguf.errors import UsageError
+from specgguf.exact.classes import Measurement, expected_speed, measure
+from specgguf.exact.profiles import Fingerprint, Profiles
+from specgguf.llama import library
+from specgguf.llama.context import ContextSettings, LlamaContext
+from specgguf.llama.model import Model
+from specgguf.models.header import Header
+
+MAX_WIDTH = 17
+"""The widest batch that is measured: 16 draft tokens and the last one."""
+
+_DEPTHS = (32, 600)
+"""Cells in the cache while measuring: llama.cpp's kernels change at 256 and 512."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """What of the settings decides how llama.cpp rounds."""
+
+    repack: bool
+    cache_type_k: str
+    cache_type_v: str
+
+    def __str__(self) -> str:
+        repacking = "on" if self.repack else "off"
+        return f"weight repacking {repacking}, {self.cache_type_k}/{self.cache_type_v} cells"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Settings, and the widths of batches to keep to."""
+
+    arithmetic: Arithmetic
+    widths: tuple[int, ...]
+    plain_cost: float
+    """Time of a token of plain decoding, relative to the usual settings."""
+
+    @property
+    def settings(self) -> str:
+        """What decides the bits."""
+        return f"batches of {', '.join(map(str, self.widths))} tokens, {self.arithmetic}"
+
+    def __str__(self) -> str:
+        return f"{self.settings}; plain decoding takes {self.plain_cost:.2f} times as long"
+
+
+def candidates(cache_type_k: str | None, cache_type_v: str | None) -> list[Arithmetic]:
+    """The settings to try, the usual ones first; what the user chose is kept to."""
+    if cache_type_k or cache_type_v:
+        cells = [(cache_type_k or "f16", cache_type_v or "f16")]
+    else:
+        cells = [("f16", "f16"), ("bf16", "bf16")]
+    usual = [Arithmetic(True, *types) for types in cells]
+    return [*usual, Arithmetic(False, *cells[-1])]
+
+
+@dataclass(frozen=True, slots=True)
+class Prover:
+    """Finds out, or remembers, which widths are equal for a target on this machine.
+
+    `on_progress` is told what is measured, and how many widths of how many are done.
+    """
+
+    header: Header
+    n_gpu_layers: int
+    n_threads: int
+    profiles: Profiles
+    on_progress: Callable[[str, int, int], object]
+
+    def known(self, arithmetic: Arithmetic) -> Measurement | None:
+        """What was measured of it before; None also if the file would have to be read to know."""
+        if self.profiles.known_digest(self.header.path) is None:
+            return None
+        found = self.profiles.load(self.fingerprint(arithmetic))
+        if found is None:
+            return None
+        return Measurement(tuple(map(tuple, found["classes"])), {int(n): s for n, s in found["seconds"].items()})
+
+    def choose(self, arithmetics: list[Arithmetic]) -> Choice:
+        """The widths and settings with the best speed to be expected; measures what is not known yet.
+
+        Raises UsageError where no class of widths leaves room for a draft.
+        """
+        self.profiles.digest_of(self.header.path)
+        measured = {}
+        for arithmetic in arithmetics:
+            measured[arithmetic] = self.known(arithmetic) or self._measure(arithmetic)
+            if measured[arithmetic].agree(MAX_WIDTH):
+                break  # all widths agree: nothing can be better
+        return _best(measured)
+
+    def recall(self, arithmetics: list[Arithmetic]) -> Choice | None:
+        """What `choose` would answer, if it need not measure."""
+        known = {arithmetic: found for arithmetic in arithmetics if (found := self.known(arithmetic))}
+        complete = any(found.agree(MAX_WIDTH) for found in known.values())
+        return _best(known) if complete or len(known) == len(arithmetics) else None
+
+    def _measure(self, arithmetic: Arithmetic) -> Measurement:
+        with ExitStack() as resources:
+            model = resources.enter_context(Model(self.header, self.n_gpu_layers, repack=arithmetic.repack))
+            num_tokens = max(_DEPTHS) + MAX_WIDTH
+            settings = ContextSettings(
+                n_ctx=num_tokens,
+                n_threads=self.n_threads,
+                cache_type_k=arithmetic.cache_type_k,
+                cache_type_v=arithmetic.cache_type_v,
+                max_rows=MAX_WIDTH,
+            )
+            context = resources.enter_context(LlamaContext(model, settings))
+            text = [(7919 * i + 104729) % model.vocab.num_tokens for i in range(num_tokens)]  # any ids will do
+            what = f"comparing batch widths: {arithmetic}"
+            found = measure(
+                context,
+                text,
+                _DEPTHS,
+                MAX_WIDTH,
+                lambda: context.decode_s,
+                lambda done, total: self.on_progress(what, done, total),
+            )
+        self.profiles.save(self.fingerprint(arithmetic), {"classes": found.classes, "seconds": found.seconds})
+        return found
+
+    def fingerprint(self, arithmetic: Arithmetic) -> Fingerprint:
+        """Everything that bits and times depend on."""
+        return {
+            "model": self.profiles.digest_of(self.header.path),
+            "llama.cpp": library.version(),
+            "device": library.devices(),
+            "gpu_layers": self.n_gpu_layers,
+            "threads": self.n_threads,
+            "repack": arithmetic.repack,
+            "cache_type_k": arithmetic.cache_type_k,
+            "cache_type_v": arithmetic.cache_type_v,
+            "depths": str(_DEPTHS),
+            "max_width": MAX_WIDTH,
+        }
+
+
+def _best(measured: Mapping[Arithmetic, Measurement]) -> Choice:
+    """The choice among what was measured, the usual settings first."""
+    usual_s = min(next(iter(measured.values())).seconds.values())
+    choices = [
+        (expected_speed(widths, found.seconds, usual_s), arithmetic, widths)
+        for arithmetic, found in measured.items()
+        for widths in found.classes
+        if max(widths) > 1  # else there is no room for a draft
+    ]
+    if not choices:
+        raise UsageError(
+            "--exact: on this device no two ways to cut a text into batches give the same bits",
+            "leave out --exact, or use another device: --gpu-layers 0",
+        )
+    _, arithmetic, widths = max(choices, key=lambda choice: choice[0])
+    seconds = measured[arithmetic].seconds
+    return Choice(arithmetic, widths, min(seconds[width] for width in widths) / usual_s)

@@ -1,0 +1,99 @@
+"""Which batch widths give the same logits, to the last bit.
+
+llama.cpp computes a batch of three tokens by other kernels than a batch of one, and rounds otherwise. But many widths
+share their kernels. Widths whose logits are equal byte for byte form a *bit class*; inside one, how a text is cut into
+batches does not matter.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import geometric_mean
+
+from specgguf.speculative.context import Context
+from specgguf.speculative.policy.costs import fixed_speed
+
+Partition = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What was found out about batches of 1 to `max(seconds)` tokens."""
+
+    classes: Partition
+    """Widths with equal bits at every depth, in order; a width that does not even repeat itself is in none."""
+    seconds: dict[int, float]
+    """Time of one batch by width."""
+
+    def agree(self, max_width: int) -> bool:
+        """Whether all widths up to `max_width` give equal bits."""
+        return any(set(range(1, max_width + 1)) <= set(widths) for widths in self.classes)
+
+
+def measure(
+    context: Context,
+    text: Sequence[int],
+    depths: Sequence[int],
+    max_width: int,
+    clock: Callable[[], float],
+    on_progress: Callable[[int, int], object],
+) -> Measurement:
+    """Decode the same tokens of `text` at every width, behind contexts of `depths` tokens, and compare bytes.
+
+    Behind the first one twice: a width may not even repeat itself. Of the times of a width the shortest counts: what
+    else the machine does makes it slower for a while, never faster.
+
+    The rows of a whole stretch of `max_width` tokens are compared, so that the cells the widths write into the cache
+    are compared too. `clock` tells the seconds spent in decoding so far; `on_progress` how many widths of how many
+    are done.
+    """
+    digests: dict[int, list[bytes]] = defaultdict(list)
+    times: dict[int, list[float]] = defaultdict(list)
+    passes = [depths[0], *depths]
+    for number, depth in enumerate(passes):
+        context.sync(text[:depth])
+        for width in range(1, max_width + 1):
+            stretch = text[depth : depth + max_width]
+            digests[width].append(_stretch(context, stretch, width, clock, times[width]))
+            on_progress(number * max_width + width, len(passes) * max_width)
+    groups: dict[tuple[bytes, ...], list[int]] = defaultdict(list)
+    for width, (first, again, *_) in digests.items():
+        if first == again:
+            groups[tuple(digests[width])].append(width)
+    return Measurement(tuple(map(tuple, groups.values())), {width: min(times[width]) for width in times})
+
+
+def _stretch(
+    context: Context, tokens: Sequence[int], width: int, clock: Callable[[], float], times: list[float]
+) -> bytes:
+    """A digest of the logits of all `tokens`, decoded `width` at a time; the context is left as it was."""
+    depth = len(context.tokens)
+    digest = hashlib.sha256()
+    for start in range(0, len(tokens), width):
+        begin = clock()
+        part = tokens[start : start + width]
+        logits = context.decode(part, rows=len(part), width=width)
+        times.append(clock() - begin)
+        digest.update(logits.tobytes())
+    context.truncate(depth)
+    return digest.digest()
+
+
+_DRAFTS = ((0.7, 0.35), (0.9, 0.0))
+"""An ordinary draft model, and text that is copied: the chance that a token is accepted, and what drafting it costs, in
+target decodes of one token."""
+
+
+def expected_speed(widths: Sequence[int], seconds: dict[int, float], plain_s: float) -> float:
+    """Tokens per second to be expected with batches of these widths: each kind of draft at its best fixed length.
+
+    It must not depend on the draft at hand: the choice of widths decides the text, and a draft may not.
+    `plain_s` is the time of one token under the usual settings.
+    """
+
+    times = {width: seconds[width] for width in widths}
+    return geometric_mean(
+        max(fixed_speed(times, count, acceptance, cost * plain_s) for count in range(max(widths)))
+        for acceptance, cost in _DRAFTS
+    )

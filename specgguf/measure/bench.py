@@ -1,0 +1,194 @@
+"""Plain against speculative decoding, measured side by side.
+
+All arms answer a prompt one after the other, in an order that turns with every prompt, each from a cold start: nothing
+in the caches, nothing learned about drafts, no text seen. So what slows the machine down for a while slows all of them
+down, and only ratios within one run are reported as speed.
+
+Behind the arms of a prompt comes a trace of its plain answer: what the drafts would have got right at each position,
+and what batches and draft steps cost there. From the traces follows how fast drafting could have been at best.
+"""
+
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from statistics import median
+from typing import Any
+
+from specgguf.engine.engine import Engine, Mode
+from specgguf.llama import library
+from specgguf.measure.comparison import WARM_UP, Rounds, Run, in_turns, summarize
+from specgguf.measure.oracle import best_s, chains
+from specgguf.measure.prompts import Prompt
+from specgguf.models.header import Header
+from specgguf.speculative.context import common_prefix
+from specgguf.speculative.drafters.ngram import SuffixDrafter
+from specgguf.speculative.policy.costs import WidthCosts
+from specgguf.speculative.sampling import Sampler
+
+METHOD = """All arms answer a prompt one after the other, in an order that turns with every prompt, each from a cold
+start. Speed is the geometric mean over prompts of the paired ratios of seconds per token, from the second round on,
+with a 95% interval bootstrapped over prompts. Of oracle: the share of the speed that drafting could have had at best,
+found by replaying the plain answers with the fate of every possible draft known beforehand and the costs measured in
+the same run. Length: the tokens a round yields on average, the target's own included. Undrafted: the share of rounds
+without a draft. Outside: the share of time spent outside llama.cpp."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A way to decode. `num_draft` bounds the draft count, None: as usual."""
+
+    name: str
+    mode: Mode
+    num_draft: int | None = None
+
+
+PLAIN = Arm("plain", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What is known of a plain answer afterwards.
+
+    `drafted` and `copied`: how many of the tokens that follow each position the draft model, and text already seen,
+    would have got right there. `confidence`: how sure the draft model was of its guess. `width_s`: seconds of a batch
+    at the answer's end by width; `step_s`: of a draft step.
+    """
+
+    category: str
+    prompt: int
+    drafted: list[int]
+    copied: list[int]
+    confidence: list[float]
+    width_s: dict[int, float]
+    step_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A prompt, answered by every arm."""
+
+    runs: list[Run]
+    trace: Trace
+
+
+def measure(
+    engine: Engine,
+    prompts: Sequence[Prompt],
+    arms: Sequence[Arm],
+    sampler: Sampler,
+    max_tokens: int,
+    repeat: int,
+    on_progress: Callable[[int, int], object],
+) -> Iterator[Measured]:
+    """Answer every prompt with every arm, `repeat` times; `on_progress` is told how many answers and traces are done.
+
+    Before that comes a short answer that nobody looks at: it brings both models into memory.
+    """
+    first = engine.tokenize_chat([{"role": "user", "content": prompts[0].prompt}])
+    list(engine.generate(first, sampler, WARM_UP, num_draft=1))
+    done, total = 0, repeat * len(prompts) * (len(arms) + 1)
+    for number, turned in in_turns(len(prompts), arms, repeat):
+        prompt = prompts[number]
+        tokens = engine.tokenize_chat([{"role": "user", "content": prompt.prompt}])
+        runs, plain = [], list[int]()
+        for arm in turned:
+            on_progress(done, total)
+            run, answer = _run(engine, tokens, arm, prompt.category, number, sampler, max_tokens)
+            runs.append(run)
+            plain = answer if arm is PLAIN else plain
+            done += 1
+        on_progress(done, total)
+        yield Measured(runs, _trace(engine, tokens, plain, prompt.category, number, sampler))
+        done += 1
+
+
+def _run(
+    engine: Engine, tokens: Sequence[int], arm: Arm, category: str, number: int, sampler: Sampler, max_tokens: int
+) -> tuple[Run, list[int]]:
+    """One answer, its tokens too."""
+    engine.start_cold()
+    generation = engine.generate(tokens, sampler, max_tokens, num_draft=arm.num_draft, mode=arm.mode)
+    first = 0
+    for _ in generation:
+        first = first or len(generation.tokens)
+    stats, timings = generation.stats, generation.timings
+    run = Run(
+        arm.name,
+        category,
+        number,
+        len(generation.tokens) - first,
+        timings.decode_s,
+        timings.first_token_s,
+        timings.first_token_s + timings.decode_s,
+        len(generation.tokens),
+        Rounds(
+            stats.rounds,
+            stats.undrafted,
+            [stats.drafted_at[at] for at in range(len(stats.drafted_at))],
+            [stats.accepted_at[at] for at in range(len(stats.drafted_at))],
+            timings.decode_s - timings.llama_s,
+        ),
+    )
+    return run, generation.tokens
+
+
+def _trace(
+    engine: Engine, prompt: Sequence[int], answer: Sequence[int], category: str, number: int, sampler: Sampler
+) -> Trace:
+    model, suffix = engine.drafter(sampler), SuffixDrafter(engine.eog)
+    hits, copied, confidence, steps = [], [], [], []
+    for at in range(len(answer)):
+        tokens = [*prompt, *answer[:at]]
+        draft = model.draft(tokens, 1) if model else None
+        hits.append(draft is not None and draft.tokens == answer[at : at + 1])
+        if draft and draft.tokens:
+            steps.append(draft.seconds)
+        confidence.append(draft.probabilities[0] if draft and draft.tokens else 0.0)
+        copied.append(common_prefix(suffix.propose(tokens, engine.max_width - 1).tokens, answer[at:]))
+    widths = engine.time_widths([*prompt, *answer])
+    return Trace(category, number, chains(hits), copied, confidence, widths, median(steps) if steps else None)
+
+
+def report(engine: Engine, measured: Sequence[Measured]) -> dict[str, Any]:
+    """Everything that was measured, with what and on which machine; raises UsageError if nothing could be timed."""
+    runs = [run for prompt in measured for run in prompt.runs]
+    traces = [prompt.trace for prompt in measured]
+    rows = summarize(runs, PLAIN.name, _oracle(traces, _costs(engine, traces, runs)) if traces else {})
+    return {
+        "target": _named(engine.target_header),
+        "draft": _named(engine.draft_header) if engine.draft_header else None,
+        "exact": engine.is_exact,
+        "machine": {
+            "device": library.devices(),
+            "system": platform.platform(),
+            "threads": engine.num_threads,
+            "llama.cpp": library.version(),
+            "specgguf": version("specgguf"),
+        },
+        "method": " ".join(METHOD.split()),
+        "rows": rows,
+        "runs": [asdict(run) for run in runs],
+        "traces": [asdict(trace) for trace in traces],
+    }
+
+
+def _named(header: Header) -> str:
+    """What is made here has a hash for a name: its own name too, then."""
+    return header.path.name if header.name == header.path.name else f"{header.name} ({header.path.name})"
+
+
+def _costs(engine: Engine, traces: Sequence[Trace], runs: Sequence[Run]) -> WidthCosts:
+    """What batches and draft steps have cost in the whole run: plain steps in the plain answers themselves."""
+    steps = [trace.step_s for trace in traces if trace.step_s is not None]
+    times = {width: median(trace.width_s[width] for trace in traces) for width in traces[0].width_s}
+    plain = [run.token_s for run in runs if run.arm == PLAIN.name and run.tokens]
+    times[min(times)] = median(plain or [times[min(times)]])
+    return engine.costs(times, median(steps) if steps else None)
+
+
+def _oracle(traces: Sequence[Trace], known: WidthCosts) -> dict[int, float]:
+    """By prompt, the speed relative to plain decoding of whoever knew every draft's fate beforehand."""
+    return {
+        trace.prompt: len(trace.drafted) * known.plain / best_s(trace.drafted, trace.copied, known) for trace in traces
+    }

@@ -1,0 +1,84 @@
+"""What a GGUF file says of itself."""
+
+import errno
+import mmap
+from pathlib import Path
+from typing import Self
+
+from specgguf.errors import ModelError
+from specgguf.models import gguf
+from specgguf.models.parity import Tokenizer, read_tokenizer
+
+_FULL_PRECISION = (0, 1, 32)
+"""The file types F32, F16 and BF16, as llama.cpp numbers them."""
+
+_SAMPLING = {
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "penalty_repeat": "repeat_penalty",
+}
+
+
+class Header:
+    """Tokenizer, chat template and name of a model; reading them takes milliseconds and no weights.
+
+    `path` is where the file is, or what it is called while it is not here; `role` is how errors name it: target or
+    draft.
+    """
+
+    def __init__(self, path: Path, role: str, buffer: gguf.Buffer) -> None:
+        """Read the beginning of a file.
+
+        Raises ModelError if it is no usable GGUF file, gguf.TruncatedError if the header goes on behind `buffer`.
+        """
+        self.path = path
+        self.role = role
+        try:
+            header = gguf.parse(buffer)
+            self.tokenizer: Tokenizer = read_tokenizer(header)
+        except gguf.TruncatedError:
+            raise
+        except gguf.MalformedError as error:
+            raise ModelError(
+                f"{role} model: {path} is not a usable GGUF file: {error}", "give a .gguf file of a language model"
+            ) from None
+        self.chat_template = header.text("tokenizer.chat_template")
+        self.name = header.text("general.name") or path.name
+        self.is_full_precision = header.metadata.get("general.file_type") in _FULL_PRECISION
+        """Whether its weights were never quantized."""
+        self.sampling = {
+            field: value
+            for key, field in _SAMPLING.items()
+            if isinstance(value := header.metadata.get(f"general.sampling.{key}"), int | float)
+        }
+        """The model's own way to sample, by the names of `Sampler`, as far as the file has one."""
+        self.data_end = header.data_end
+
+    @classmethod
+    def of_file(cls, path: Path, role: str) -> Self:
+        """Read a file on disk; raises ModelError also if it is not there, or cut short."""
+        try:
+            if path.exists() and not path.is_file():
+                raise OSError(errno.EINVAL, "it is no regular file")
+            size = path.stat().st_size
+            with path.open("rb") as file:
+                buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+            header = cls(path, role, buffer)
+            if header.data_end > size:
+                raise gguf.TruncatedError(f"it ends at byte {size}, its last tensor begins behind that")
+        except FileNotFoundError:
+            raise ModelError(
+                f"{role} model: no such file: {path}",
+                "check the path; a repository of the hub is hf:owner/repo, known models are listed by specgguf pairs",
+            ) from None
+        except OSError as error:
+            raise ModelError(
+                f"{role} model: cannot read {path}: {error.strerror}", "check the path and its permissions"
+            ) from None
+        except gguf.TruncatedError as error:
+            raise ModelError(
+                f"{role} model: {path} is truncated or damaged: {error}", "download or copy it again"
+            ) from None
+        return header

@@ -1,0 +1,1 @@
+"""Speculative decoding: the algorithm, in numpy and the standard library."""

@@ -1,0 +1,211 @@
+"""What a target decode costs by its width, and what a draft step costs."""
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+from math import exp, log
+from typing import Any
+
+from specgguf.speculative.context import Context
+
+_MEMORY = 12.0
+"""A time is an average over about so many rounds."""
+_CLAMP = 0.4
+"""A well-known time moves as if one round were at most this far off, in log: a hiccup counts as 1.5 times as slow."""
+_LEAP = 1.0
+"""The same for a width seen for the first time, whose guess may be far off."""
+_FIRST = 3
+"""Rounds, the fastest of which tells how fast the machine is where it was known only how widths compare."""
+_GROWTH = 0.3
+"""Until twice the width is seen: time grows with this power of it. 0 would be free, 1 no better than one by one."""
+_DRAFT = 0.2
+"""Until seen: a draft step in plain target steps."""
+_CATCH_UP = 0.25
+"""Until seen: decoding one of the tokens the draft has missed, in draft steps."""
+
+
+class _Time:
+    """The logarithm of a time relative to the machine's speed, and how many rounds it stands on."""
+
+    __slots__ = ("value", "weight")
+
+    def __init__(self, value: float, weight: float = 0.0) -> None:
+        self.value = value
+        self.weight = weight
+
+    def observe(self, value: float) -> None:
+        error = value - self.value
+        self.weight = min(self.weight + 1, _MEMORY)
+        if self.weight == 1:
+            self.value += min(error, _LEAP)
+        elif self.weight <= 3 and error < -_CLAMP:
+            self.value = value  # Nothing makes a decode fast by accident: what was seen before was a hiccup.
+        else:
+            self.value += min(max(error, -_CLAMP), _CLAMP) / self.weight
+
+
+class WidthCosts:
+    """Seconds of a target decode by width, of a draft step, and of a token the draft has to catch up with.
+
+    A table as jagged as the machine is; no line is fitted through it. All entries share one scale, so that a
+    machine that becomes slower as a whole is seen to be so at every width, whichever is in use.
+    """
+
+    def __init__(
+        self,
+        cap: int,
+        times: Mapping[int, float] | None = None,
+        draft_step: float | None = None,
+        catch_up: float | None = None,
+        allowed: Collection[int] | None = None,
+        rounds: float = _MEMORY,
+    ) -> None:
+        """`cap`: the longest draft; `allowed`: the only widths to decode; the rest: what earlier runs have measured,
+        in so many `rounds`.
+        """
+        self._allowed = sorted(n for n in (allowed or range(1, cap + 2)) if 1 <= n <= cap + 1)
+        self.cap = self._allowed[-1] - 1
+        """The longest draft that the allowed widths leave room for."""
+        self._scale = self._scale_when_plain = 0.0
+        self._unscaled = 0 if times and rounds else _FIRST
+        self._times = {n: _Time(log(seconds), rounds) for n, seconds in sorted((times or {}).items())}
+        self._draft = _Time(_log(draft_step), rounds) if draft_step is not None else None
+        self._catch_up = _Time(_log(catch_up), rounds) if catch_up is not None else None
+        self._padded: list[tuple[int, float]] = []  # both derived, and empty when out of date
+        self._extras: list[float] = []
+
+    def observe(self, width: int, seconds: float) -> None:
+        """A target decode of exactly `width` rows has taken so long."""
+        value = _log(seconds)
+        if width not in self._times:
+            self._times[width] = _Time(self._guess(width))
+            self._times = dict(sorted(self._times.items()))
+        time = self._times[width]
+        error = value - self._scale - time.value
+        if self._unscaled == _FIRST or (self._unscaled and error < 0 and width == self.width(1)):
+            self._scale += error  # All that was known was how the widths compare.
+        else:
+            # What is known well tells how fast the machine is now; what is not tells about the width.
+            self._scale += min(max(error, -_CLAMP), _CLAMP) * (time.weight / _MEMORY) ** 2 * 2 / _MEMORY
+        self._unscaled = max(0, self._unscaled - 1)
+        time.observe(value - self._scale)
+        if width == self.width(1):
+            self._scale_when_plain = self._scale
+        self._padded, self._extras = [], []
+
+    def observe_draft(self, steps: int, seconds: float, behind: int = 0) -> None:
+        """The draft has decoded `behind` tokens that it had missed, then taken `steps` steps."""
+        if behind <= 1:
+            self._draft = self._draft or _Time(_log(self.draft_step) - self._scale)
+            self._draft.observe(_log(seconds / steps) - self._scale)
+        else:
+            rest = max(seconds - steps * self.draft_step, 0.0) / behind
+            self._catch_up = self._catch_up or _Time(_log(self.catch_up) - self._scale)
+            self._catch_up.observe(_log(rest) - self._scale)
+
+    @property
+    def plain(self) -> float:
+        """Seconds of one step of plain decoding."""
+        return self.padded(1)
+
+    @property
+    def plain_known(self) -> bool:
+        """Whether plain decoding has been seen, and since the machine last changed its speed."""
+        time = self._times.get(self.width(1))
+        return time is not None and time.weight >= 2 and abs(self._scale - self._scale_when_plain) < _CLAMP / 2
+
+    @property
+    def draft_step(self) -> float:
+        """Seconds of one draft step."""
+        return exp(self._scale + self._draft.value) if self._draft else self.plain * _DRAFT
+
+    @property
+    def catch_up(self) -> float:
+        """Seconds for each token that the draft has missed."""
+        return exp(self._scale + self._catch_up.value) if self._catch_up else self.draft_step * _CATCH_UP
+
+    def time(self, width: int) -> float:
+        """Seconds of a target decode of exactly `width` rows."""
+        return exp(self._scale + (self._times[width].value if width in self._times else self._guess(width)))
+
+    def width(self, rows: int) -> int:
+        """The cheapest allowed width with room for `rows` rows."""
+        return self._table()[rows - 1][0]
+
+    def padded(self, rows: int) -> float:
+        """Seconds of a target decode of `rows` rows, padded to the width that is cheapest."""
+        return self._table()[rows - 1][1]
+
+    def extras(self) -> list[float]:
+        """For 0, 1, 2, ... draft tokens, the seconds that their verification takes longer than a plain step."""
+        if not self._extras:
+            table = self._table()
+            self._extras = [seconds - table[0][1] for _, seconds in table]
+        return self._extras
+
+    def table(self) -> dict[str, Any]:
+        """What was learned, as arguments for the next run's: the rest is not known yet."""
+        known: dict[str, Any] = {"times": {width: self.time(width) for width in self._times}}
+        if self._draft:
+            known["draft_step"] = self.draft_step
+        if self._catch_up:
+            known["catch_up"] = self.catch_up
+        return known
+
+    def _table(self) -> list[tuple[int, float]]:
+        """Width and seconds for 1, 2, ... rows."""
+        if not self._padded:
+            width, seconds = self._allowed[-1], self.time(self._allowed[-1])
+            for rows in range(width, 0, -1):
+                if rows in self._allowed and (time := self.time(rows)) <= seconds:
+                    width, seconds = rows, time
+                self._padded.insert(0, (width, seconds))
+        return self._padded
+
+    def _guess(self, width: int) -> float:
+        """An unseen width, in log: between its seen neighbours, or growing from the nearest one."""
+        seen = list(self._times)
+        if not seen:
+            return _growth(width)
+        for low, high in pairwise(seen):
+            if low < width < high:
+                share = log(width / low) / log(high / low)
+                return self._times[low].value * (1 - share) + self._times[high].value * share
+        if width < seen[0]:
+            return self._times[seen[0]].value - _growth(seen[0] / width)
+        return self._times[seen[-1]].value + _growth(width / seen[-1])
+
+
+def fixed_speed(times: Mapping[int, float], num_draft: int, acceptance: float, step_s: float) -> float:
+    """Tokens per second with drafts of one length, each token accepted this often if those before it are.
+
+    `times`: seconds of a batch, for the widths there are; `step_s`: seconds of a draft step. (Leviathan et al., arXiv
+    2211.17192, theorem 3.8, with the times of this machine.)
+    """
+    round_s = min(seconds for width, seconds in times.items() if width > num_draft) + num_draft * step_s
+    return sum(acceptance**i for i in range(num_draft + 1)) / round_s
+
+
+def time_widths(context: Context, tokens: Sequence[int], widths: Sequence[int]) -> dict[int, float]:
+    """Seconds of a batch by width: the last of `tokens`, as many as the widest has, decoded behind the others."""
+    depth = len(tokens) - max(widths)
+    context.sync(tokens[:depth])
+    seconds = {}
+    for width in widths:
+        begin_s = context.decode_s
+        context.decode(tokens[depth : depth + width], rows=width)
+        seconds[width] = context.decode_s - begin_s
+        context.truncate(depth)
+    return seconds
+
+
+def _growth(ratio: float) -> float:
+    """How much a width grown by `ratio` is guessed to cost more, in log: little at first, then in proportion.
+
+    So wide batches are tried, but step by step.
+    """
+    return _GROWTH * log(min(ratio, 2.0)) + log(max(ratio / 2.0, 1.0))
+
+
+def _log(seconds: float) -> float:
+    """No time is so short that it cannot be averaged."""
+    return log(max(seconds, 1e-9))

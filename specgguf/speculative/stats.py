@@ -1,0 +1,61 @@
+"""Counters of speculation."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from specgguf.speculative.loop import Step
+
+
+@dataclass(slots=True)
+class Stats:
+    """Raw counts, added up round by round; rates are derived and 0 when nothing happened."""
+
+    rounds: int = 0
+    output_tokens: int = 0
+    undrafted: int = 0
+    """Rounds without a draft."""
+    drafted: Counter[str] = field(default_factory=Counter)
+    """Draft tokens sent to verification, by source."""
+    accepted: Counter[str] = field(default_factory=Counter)
+    """Draft tokens accepted, by source."""
+    drafted_at: Counter[int] = field(default_factory=Counter)
+    """Rounds that drafted a token at this position of the draft, from 0."""
+    accepted_at: Counter[int] = field(default_factory=Counter)
+    """Rounds that accepted the token at this position."""
+
+    def observe(self, step: Step) -> None:
+        """Count one round."""
+        self.rounds += 1
+        self.output_tokens += len(step.output)
+        if not step.drafted:
+            self.undrafted += 1
+            return
+        self.drafted[step.source] += step.drafted
+        self.accepted[step.source] += step.accepted
+        self.drafted_at.update(range(step.drafted))
+        self.accepted_at.update(range(step.accepted))
+
+    def add(self, other: "Stats") -> None:
+        """Count the rounds of another text too."""
+        self.rounds += other.rounds
+        self.output_tokens += other.output_tokens
+        self.undrafted += other.undrafted
+        self.drafted.update(other.drafted)
+        self.accepted.update(other.accepted)
+        self.drafted_at.update(other.drafted_at)
+        self.accepted_at.update(other.accepted_at)
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted / drafted."""
+        return self.accepted.total() / max(1, self.drafted.total())
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """Tokens a round yields, the recovered or bonus token included."""
+        return self.output_tokens / max(1, self.rounds)
+
+    @property
+    def per_position(self) -> list[float]:
+        """Share of the drafts reaching each position whose token there was accepted."""
+        return [self.accepted_at[i] / self.drafted_at[i] for i in range(len(self.drafted_at))]

@@ -1,0 +1,49 @@
+"""The acceptance rule."""
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specgguf.speculative.context import Logits
+
+
+class Chooser(Protocol):
+    """A `Sampler`, or what stands around one."""
+
+    @property
+    def seed(self) -> int:
+        """What the noise depends on."""
+
+    def sample(self, logits: NDArray[np.float32], tokens: Sequence[int], ahead: Sequence[int] = ()) -> int:
+        """As `Sampler.sample`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`output`: the accepted draft tokens, then the recovered or the bonus token."""
+
+    accepted: int
+    output: list[int]
+
+
+def verify(
+    draft: Sequence[int], logits: Logits, sampler: Chooser, tokens: Sequence[int], eog: Container[int]
+) -> Verdict:
+    """Keep the draft as far as it is what the target chooses itself.
+
+    `logits` are the target's, shape (len(draft) + 1, n_vocab): row i follows `tokens` and the first i draft
+    tokens. Every output token is the target's own choice from those logits; the draft decides only how many
+    of them one round yields. The output ends after an end-of-generation token.
+    """
+    output: list[int] = []
+    accepted = 0
+    for row, guess in zip(logits, [*draft, None], strict=True):
+        choice = sampler.sample(row, tokens, output)
+        output.append(choice)
+        accepted += choice == guess
+        if choice != guess or choice in eog:
+            break
+    return Verdict(accepted, output)

@@ -1,0 +1,40 @@
+"""Tokens of a real model are drawn from the distribution that its logits say."""
+
+import math
+
+import numpy as np
+
+from specgguf.cli.opening import Models, open_engine, open_store
+from specgguf.cli.options import Speculate
+from specgguf.engine.engine import EngineSettings
+from specgguf.speculative.sampling import Sampler
+
+NUM_ANSWERS = 2000
+
+
+def test_one_token_answers_have_the_models_distribution_with_and_without_a_draft():
+    models = Models("tiny", None, None, None, None)
+    with open_engine(open_store(), models, Speculate.AUTO, 4, EngineSettings()) as engine:
+        prompt = engine.tokenize_chat([{"role": "user", "content": "Name an animal."}])
+        answers = {}
+        for num_draft in (0, 4):
+            answers[num_draft] = []
+            for seed in range(NUM_ANSWERS):
+                sampler = Sampler(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=seed)
+                generation = engine.generate(prompt, sampler, 1, num_draft=num_draft)
+                list(generation)
+                answers[num_draft] += generation.tokens
+        logits = next(engine.replay(prompt, [0], 1)).astype(np.float64)
+    assert answers[0] == answers[4]
+    expected = np.exp(logits - logits.max())
+    expected *= NUM_ANSWERS / expected.sum()
+    counts = np.bincount(answers[0], minlength=len(expected))
+    frequent = expected >= 5
+    expected = np.append(expected[frequent], expected[~frequent].sum())
+    counts = np.append(counts[frequent], counts[~frequent].sum())
+    degrees = len(expected) - 1
+    assert degrees >= 10
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    # The 0.999 quantile of chi-square by Wilson and Hilferty's approximation (1931).
+    bound = degrees * (1 - 2 / (9 * degrees) + 3.09 * math.sqrt(2 / (9 * degrees))) ** 3
+    assert statistic < bound

@@ -1,0 +1,112 @@
+"""Adaptive drafting from two sources: never another text, and the better source where one is better."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specgguf.speculative.controller import Auto
+from specgguf.speculative.drafters.model import ModelDrafter
+from specgguf.speculative.drafters.ngram import SuffixDrafter
+from specgguf.speculative.loop import speculate
+from specgguf.speculative.policy.depths import CostsByDepth
+from specgguf.speculative.policy.length import Adaptive
+from specgguf.speculative.sampling import Sampler
+from tests.speculative.toy import NUM_TOKENS, ToyContext, blend, reference, run, table
+
+
+class TimedContext(ToyContext):
+    """Takes as long as it is told: seconds by the width of a batch."""
+
+    def __init__(self, logits_of, seconds, **settings):
+        super().__init__(logits_of, **settings)
+        self.seconds = seconds
+
+    def _evaluate(self, tokens, start, rows):
+        self.decode_s += self.seconds(len(tokens))
+        return super()._evaluate(tokens, start, rows)
+
+
+def cheap(width):
+    return 1.0 + 0.02 * width
+
+
+def dear(width):
+    return 1.0 * width
+
+
+def auto(target, draft_logits, sampler, sources, draft_s=0.1, on_change=lambda _: None):
+    draft = TimedContext(draft_logits, lambda width: draft_s * width, max_rows=1)
+    model = ModelDrafter(draft, sampler, NUM_TOKENS, ()) if "model" in sources else None
+    suffix = SuffixDrafter() if "ngram" in sources else None
+    costs = CostsByDepth(target.max_rows - 1)
+    return Auto(Adaptive(costs.at(0)), costs, model, suffix, on_change)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    temperature=st.sampled_from([0.0, 0.7]),
+    agreement=st.sampled_from([0.0, 0.8, 1.0]),
+    cost=st.sampled_from([cheap, dear]),
+    sources=st.sampled_from([("model",), ("ngram",), ("model", "ngram"), ()]),
+    prompt=st.lists(st.integers(0, NUM_TOKENS - 1), min_size=1, max_size=40),
+)
+def test_the_text_is_plain_decodings(seed, temperature, agreement, cost, sources, prompt):
+    sampler = Sampler(temperature=temperature, seed=seed)
+    target = TimedContext(table(seed), cost)
+    controller = auto(target, blend(table(seed), table(seed + 1), agreement), sampler, sources)
+    output = run(target, controller, sampler, prompt, max_tokens=60)
+    assert output == reference(target.logits_of, sampler, prompt, (), 60)
+
+
+def rounds(cost, agreement, logits_of=None, sources=("model", "ngram"), draft_s=0.1):
+    """How many tokens the rounds of a long text put out, and who drafted them."""
+    logits_of = logits_of or table(3)
+    target = TimedContext(logits_of, cost)
+    controller = auto(target, blend(logits_of, table(4), agreement), Sampler(), sources, draft_s)
+    steps = list(speculate(target, controller, Sampler(), [1, 2, 3], (), 400))
+    return len(steps), Counter(step.source for step in steps if step.drafted)
+
+
+def test_a_good_draft_is_used_where_wide_batches_are_cheap():
+    count, sources = rounds(cheap, 1.0, sources=("model",))
+    assert count < 120
+    assert sources["model"] > 0.8 * count
+
+
+def test_and_hardly_ever_where_they_are_dear():
+    count, sources = rounds(dear, 1.0, sources=("model",))
+    assert sources["model"] < 0.15 * count
+
+
+def test_a_bad_draft_is_parked():
+    count, sources = rounds(cheap, 0.0, sources=("model",))
+    assert sources["model"] < 0.15 * count
+
+
+def test_a_change_of_mind_is_told_in_a_line():
+    def sharp(seed):
+        return lambda prefix: 8 * table(seed)(prefix)
+
+    def draft(prefix):  # right at first, then never, then right again
+        return sharp(4 if 40 < len(prefix) < 150 else 3)(prefix)
+
+    told = []
+    target = TimedContext(sharp(3), cheap)
+    controller = auto(target, draft, Sampler(), ("model",), on_change=told.append)
+    list(speculate(target, controller, Sampler(), [1, 2, 3], (), 1200))
+    assert ["parked" in line for line in told] == [True, False] * (len(told) // 2)
+    assert 2 <= len(told) <= 10
+    assert "the best draft would lose" in told[0]
+
+
+def test_text_that_repeats_is_copied_rather_than_drafted():
+    def repeating(prefix):
+        logits = table(3)(prefix)
+        logits[(1, 4, 2, 5, 3)[len(prefix) % 5]] += 50
+        return logits
+
+    count, sources = rounds(cheap, 0.7, repeating, draft_s=0.5)
+    assert count < 120
+    assert sources["ngram"] > 0.7 * count

@@ -1,0 +1,155 @@
+"""Whatever drafts, however much: the text is plain decoding's."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specgguf.speculative.controller import Fixed, Plain
+from specgguf.speculative.drafters.model import Draft, ModelDrafter
+from specgguf.speculative.loop import speculate
+from specgguf.speculative.sampling import Sampler
+from tests.speculative.toy import NUM_TOKENS, PLAIN, ToyContext, blend, reference, run, table
+
+
+class Guesser(Plain):
+    """Drafts at random."""
+
+    def __init__(self, seed, most):
+        super().__init__()
+        self.random = random.Random(seed)
+        self.most = most
+
+    def draft(self, tokens, limit):
+        count = self.random.randint(0, max(0, min(limit, self.most)))
+        return Draft("guess", [self.random.randrange(NUM_TOKENS) for _ in range(count)])
+
+
+samplers = st.builds(
+    Sampler,
+    temperature=st.sampled_from([0.0, 0.3, 1.0, 2.0]),
+    top_k=st.sampled_from([0, 1, 3]),
+    top_p=st.sampled_from([0.5, 0.9, 1.0]),
+    min_p=st.sampled_from([0.0, 0.1]),
+    repeat_penalty=st.sampled_from([1.0, 1.3]),
+    seed=st.integers(0, 2**63 - 1),
+)
+prompts = st.lists(st.integers(0, NUM_TOKENS - 1), min_size=1, max_size=40)
+eogs = st.sets(st.integers(0, NUM_TOKENS - 1), max_size=1)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    sampler=samplers,
+    prompt=prompts,
+    eog=eogs,
+    num_draft=st.integers(1, 12),
+    agreement=st.sampled_from([0.0, 0.6, 0.9, 1.0]),
+    draft_tokens=st.sampled_from([NUM_TOKENS - 1, NUM_TOKENS, NUM_TOKENS + 2]),
+    max_tokens=st.integers(1, 60),
+    n_ctx=st.integers(40, 120),
+    draft_n_ctx=st.integers(16, 120),
+)
+def test_a_draft_model_changes_nothing(
+    seed, sampler, prompt, eog, num_draft, agreement, draft_tokens, max_tokens, n_ctx, draft_n_ctx
+):
+    logits_of = table(seed)
+    other = table(seed + 1, draft_tokens)
+    draft_logits_of = other if draft_tokens != NUM_TOKENS else blend(logits_of, other, agreement)
+    target = ToyContext(logits_of, n_ctx=n_ctx)
+    draft = ToyContext(draft_logits_of, n_ctx=draft_n_ctx, max_rows=1)
+    drafter = ModelDrafter(draft, sampler, min(NUM_TOKENS, draft_tokens), eog)
+    output = run(target, Fixed(drafter, num_draft), sampler, prompt, eog, max_tokens)
+    assert output == reference(logits_of, sampler, prompt, eog, max_tokens, n_ctx)
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 1000), sampler=samplers, prompt=prompts, eog=eogs, num_draft=st.integers(1, 12))
+def test_guesses_change_nothing(seed, sampler, prompt, eog, num_draft):
+    target = ToyContext(table(seed))
+    output = run(target, Guesser(seed, num_draft), sampler, prompt, eog)
+    assert output == reference(target.logits_of, sampler, prompt, eog, max_tokens=50)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 1000), sampler=samplers, prompt=prompts, eog=eogs)
+def test_no_draft_is_plain_decoding(seed, sampler, prompt, eog):
+    target = ToyContext(table(seed))
+    output = run(target, PLAIN, sampler, prompt, eog)
+    assert output == reference(target.logits_of, sampler, prompt, eog, max_tokens=50)
+    assert target.evaluated == list(range(len(prompt) + len(output) - 1))
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 1000), rounds=st.integers(0, 5), prompt=prompts)
+def test_an_abandoned_loop_leaves_contexts_that_can_go_on(seed, rounds, prompt):
+    sampler = Sampler(temperature=1.0, seed=seed)
+    target = ToyContext(table(seed))
+    draft = ToyContext(blend(table(seed), table(seed + 1), 0.8), max_rows=1)
+    drafter = ModelDrafter(draft, sampler, NUM_TOKENS, ())
+    tokens = list(prompt)
+    loop = speculate(target, Fixed(drafter, 3), sampler, prompt, (), 50)
+    for _, step in zip(range(rounds), loop, strict=False):
+        tokens += step.output
+    loop.close()
+    more = run(target, Fixed(drafter, 3), sampler, tokens, max_tokens=20)
+    assert more == reference(target.logits_of, sampler, tokens, (), 20)
+
+
+def test_a_perfect_draft_is_accepted_whole_and_decodes_no_token_twice():
+    sampler = Sampler(temperature=1.0, seed=3)
+    target, draft = ToyContext(table(5)), ToyContext(table(5), max_rows=1)
+    drafter = ModelDrafter(draft, sampler, NUM_TOKENS, ())
+    steps = list(speculate(target, Fixed(drafter, 4), sampler, [1, 2, 3], (), 40))
+    assert [step.accepted for step in steps] == [4] * 8
+    assert [len(step.output) for step in steps] == [5] * 8
+    assert draft.evaluated == list(range(3 + 40 - 2))  # not the last draft token, nor the last bonus token
+
+
+def test_a_rejected_draft_is_replaced_without_decoding_the_accepted_part_again():
+    sampler = Sampler()
+    target = ToyContext(table(5))
+    draft = ToyContext(blend(table(5), table(6), 0.7), max_rows=1)
+    drafter = ModelDrafter(draft, sampler, NUM_TOKENS, ())
+    tokens = [1, 2, 3]
+    for step in speculate(target, Fixed(drafter, 4), sampler, tokens, (), 60):
+        begin = len(tokens)
+        tokens += step.output
+        seen, draft.evaluated = draft.evaluated, []
+        # Each position once a round, and of the earlier ones only the last draft token and its successor.
+        assert seen == sorted(set(seen))
+        assert len(seen) <= step.drafted + 1 or begin == 3
+        assert all(position >= begin - 2 for position in seen) or begin == 3
+
+
+@pytest.mark.parametrize("num_draft", [1, 2, 5, 7])
+def test_the_draft_keeps_to_its_limits(num_draft):
+    sampler = Sampler()
+    target = ToyContext(table(5), n_ctx=30, max_rows=6)
+    drafter = ModelDrafter(ToyContext(table(5), max_rows=1), sampler, NUM_TOKENS, ())
+    steps = list(speculate(target, Fixed(drafter, num_draft), sampler, [1] * 10, (), 100))
+    assert sum(len(step.output) for step in steps) == 21  # the context, and one token more that needs no place
+    assert max(step.drafted for step in steps) == min(num_draft, 5)
+    assert all(step.accepted == step.drafted for step in steps)
+
+
+def test_a_draft_whose_context_is_full_stops_and_the_text_goes_on():
+    sampler = Sampler()
+    target = ToyContext(table(5))
+    drafter = ModelDrafter(ToyContext(table(5), n_ctx=20, max_rows=1), sampler, NUM_TOKENS, ())
+    steps = list(speculate(target, Fixed(drafter, 4), sampler, [1, 2], (), 60))
+    assert steps[0].drafted == 4
+    assert steps[-1].drafted == 0
+    assert sum(len(step.output) for step in steps) == 60
+
+
+def test_a_text_ends_with_the_first_end_token_even_inside_an_accepted_block():
+    sampler = Sampler()
+    target = ToyContext(table(5))
+    free = reference(target.logits_of, sampler, [1, 2], (), 40)
+    end = free[10]
+    drafter = ModelDrafter(ToyContext(table(5), max_rows=1), sampler, NUM_TOKENS, {end})
+    output = run(target, Fixed(drafter, 7), sampler, [1, 2], {end}, 40)
+    assert output == free[: free.index(end) + 1]
