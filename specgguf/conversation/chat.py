@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from specgguf.conversation.transcript import Exchange, Transcript
-from specgguf.engine.engine import Engine, Generation, Mode
+from specgguf.engine.engine import Engine
+from specgguf.engine.generation import Generation
+from specgguf.engine.settings import Mode
 from specgguf.errors import ContextError, ContextFullError, UsageError
 from specgguf.llama.grammar import GrammarText
 from specgguf.speculative.sampling import Sampler
@@ -113,7 +115,7 @@ class Chat:
 
     def sampler(self) -> Sampler:
         """How tokens are chosen: as set, or as the model's file says."""
-        usual = self.engine.target_header.sampling.get("temperature", _TEMPERATURE)
+        usual = self.engine.target.header.sampling.get("temperature", _TEMPERATURE)
         return self.engine.sampler(**{"temperature": usual, **self.transcript.sampling})
 
     def ask(self, question: str, shift: bool = False) -> Turn:
@@ -181,8 +183,8 @@ class Chat:
 
     def _check(self, engine: Engine, system: str) -> None:
         """A template that fails, or a system message that no question fits behind, is an error now."""
-        prompt = engine.render_chat(Transcript(system, [Exchange("?")]).messages())
-        num_tokens = len(engine.tokenize(prompt))
+        prompt = engine.template.render(Transcript(system, [Exchange("?")]).messages())
+        num_tokens = len(engine.target.vocab.tokenize(prompt))
         n_ctx = engine.n_ctx_for(num_tokens, self.answering.max_tokens)
         if system and self._is_full(num_tokens, n_ctx):
             raise ContextError(
@@ -192,5 +194,5 @@ class Chat:
 
     def _prompt(self, exchanges: Sequence[Exchange]) -> tuple[str, list[int]]:
         messages = replace(self.transcript, exchanges=exchanges).messages()
-        prompt = self.engine.render_chat(messages, self.answering.think)
-        return prompt, self.engine.tokenize(prompt)
+        prompt = self.engine.template.render(messages, self.answering.think)
+        return prompt, self.engine.target.vocab.tokenize(prompt)

@@ -5,7 +5,7 @@ so the text.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from specgguf.errors import UsageError
@@ -21,6 +21,8 @@ MAX_WIDTH = 17
 
 _DEPTHS = (32, 600)
 """Cells in the cache while measuring: llama.cpp's kernels change at 256 and 512."""
+_CHUNK = 512
+"""Tokens of a batch while these cells are filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Arithmetic:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ExactChoice:
     """Settings, and the widths of batches to keep to."""
 
     arithmetic: Arithmetic
@@ -65,7 +67,7 @@ def candidates(cache_type_k: str | None, cache_type_v: str | None) -> list[Arith
 
 
 @dataclass(frozen=True, slots=True)
-class Prover:
+class WidthSurvey:
     """Finds out, or remembers, which widths are equal for a target on this machine.
 
     `on_progress` is told what is measured, and how many widths of how many are done.
@@ -86,7 +88,7 @@ class Prover:
             return None
         return Measurement(tuple(map(tuple, found["classes"])), {int(n): s for n, s in found["seconds"].items()})
 
-    def choose(self, arithmetics: list[Arithmetic]) -> Choice:
+    def choose(self, arithmetics: list[Arithmetic]) -> ExactChoice:
         """The widths and settings with the best speed to be expected; measures what is not known yet.
 
         Raises UsageError where no class of widths leaves room for a draft.
@@ -99,7 +101,7 @@ class Prover:
                 break  # all widths agree: nothing can be better
         return _best(measured)
 
-    def recall(self, arithmetics: list[Arithmetic]) -> Choice | None:
+    def recall(self, arithmetics: list[Arithmetic]) -> ExactChoice | None:
         """What `choose` would answer, if it need not measure."""
         known = {arithmetic: found for arithmetic in arithmetics if (found := self.known(arithmetic))}
         complete = any(found.agree(MAX_WIDTH) for found in known.values())
@@ -107,7 +109,7 @@ class Prover:
 
     def _measure(self, arithmetic: Arithmetic) -> Measurement:
         with ExitStack() as resources:
-            model = resources.enter_context(Model(self.header, self.n_gpu_layers, repack=arithmetic.repack))
+            model = resources.enter_context(closing(Model(self.header, self.n_gpu_layers, repack=arithmetic.repack)))
             num_tokens = max(_DEPTHS) + MAX_WIDTH
             settings = ContextSettings(
                 n_ctx=num_tokens,
@@ -115,8 +117,9 @@ class Prover:
                 cache_type_k=arithmetic.cache_type_k,
                 cache_type_v=arithmetic.cache_type_v,
                 max_rows=MAX_WIDTH,
+                n_batch=_CHUNK,
             )
-            context = resources.enter_context(LlamaContext(model, settings))
+            context = resources.enter_context(closing(LlamaContext(model, settings)))
             text = [(7919 * i + 104729) % model.vocab.num_tokens for i in range(num_tokens)]  # any ids will do
             what = f"comparing batch widths: {arithmetic}"
             found = measure(
@@ -124,7 +127,6 @@ class Prover:
                 text,
                 _DEPTHS,
                 MAX_WIDTH,
-                lambda: context.decode_s,
                 lambda done, total: self.on_progress(what, done, total),
             )
         self.profiles.save(self.fingerprint(arithmetic), {"classes": found.classes, "seconds": found.seconds})
@@ -146,7 +148,7 @@ class Prover:
         }
 
 
-def _best(measured: Mapping[Arithmetic, Measurement]) -> Choice:
+def _best(measured: Mapping[Arithmetic, Measurement]) -> ExactChoice:
     """The choice among what was measured, the usual settings first."""
     usual_s = min(next(iter(measured.values())).seconds.values())
     choices = [
@@ -162,4 +164,4 @@ def _best(measured: Mapping[Arithmetic, Measurement]) -> Choice:
         )
     _, arithmetic, widths = max(choices, key=lambda choice: choice[0])
     seconds = measured[arithmetic].seconds
-    return Choice(arithmetic, widths, min(seconds[width] for width in widths) / usual_s)
+    return ExactChoice(arithmetic, widths, min(seconds[width] for width in widths) / usual_s)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from specgguf.speculative.context import Context
+from specgguf.speculative.context import Context, Part
 from specgguf.speculative.policy.costs import fixed_speed
 
 Partition = tuple[tuple[int, ...], ...]
@@ -36,26 +36,24 @@ def measure(
     text: Sequence[int],
     depths: Sequence[int],
     max_width: int,
-    clock: Callable[[], float],
     on_progress: Callable[[int, int], object],
 ) -> Measurement:
-    """Decode the same tokens of `text` at every width, behind contexts of `depths` tokens, and compare bytes.
+    """Decode the same tokens of `text` at every width, after contexts of `depths` tokens, and compare bytes.
 
-    Behind the first one twice: a width may not even repeat itself. Of the times of a width the shortest counts: what
+    After the first one twice: a width may not even repeat itself. Of the times of a width the shortest counts: what
     else the machine does makes it slower for a while, never faster.
 
     The rows of a whole stretch of `max_width` tokens are compared, so that the cells the widths write into the cache
-    are compared too. `clock` tells the seconds spent in decoding so far; `on_progress` how many widths of how many
-    are done.
+    are compared too. `on_progress` is told how many widths of how many are done.
     """
     digests: dict[int, list[bytes]] = defaultdict(list)
     times: dict[int, list[float]] = defaultdict(list)
     passes = [depths[0], *depths]
     for number, depth in enumerate(passes):
-        context.sync(text[:depth])
+        context.sync(0, text[:depth])
         for width in range(1, max_width + 1):
             stretch = text[depth : depth + max_width]
-            digests[width].append(_stretch(context, stretch, width, clock, times[width]))
+            digests[width].append(_stretch(context, stretch, width, times[width]))
             on_progress(number * max_width + width, len(passes) * max_width)
     groups: dict[tuple[bytes, ...], list[int]] = defaultdict(list)
     for width, (first, again, *_) in digests.items():
@@ -64,19 +62,17 @@ def measure(
     return Measurement(tuple(map(tuple, groups.values())), {width: min(times[width]) for width in times})
 
 
-def _stretch(
-    context: Context, tokens: Sequence[int], width: int, clock: Callable[[], float], times: list[float]
-) -> bytes:
+def _stretch(context: Context, tokens: Sequence[int], width: int, times: list[float]) -> bytes:
     """A digest of the logits of all `tokens`, decoded `width` at a time; the context is left as it was."""
-    depth = len(context.tokens)
+    depth = len(context.tokens[0])
     digest = hashlib.sha256()
     for start in range(0, len(tokens), width):
-        begin = clock()
+        begin_s = context.decode_s
         part = tokens[start : start + width]
-        logits = context.decode(part, rows=len(part), width=width)
-        times.append(clock() - begin)
-        digest.update(logits.tobytes())
-    context.truncate(depth)
+        (evaluated,) = context.decode([Part(0, part, len(part))], width)
+        times.append(context.decode_s - begin_s)
+        digest.update(evaluated.logits.tobytes())
+    context.truncate(0, depth)
     return digest.digest()
 
 

@@ -3,7 +3,7 @@
 import ctypes
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from llama_cpp import llama_cpp as lib
@@ -12,14 +12,9 @@ from specgguf.errors import ContextError, UsageError
 from specgguf.llama.interrupt import abort_data, abort_function, interruptible
 from specgguf.llama.library import take_errors
 from specgguf.llama.model import Model
-from specgguf.speculative.context import Context, Logits
-from specgguf.text.closing import Closing
-
-N_BATCH = 512
-"""Tokens in one batch at most: the chunk of a prefill, and the bound of a draft."""
+from specgguf.speculative.context import Context, Hidden, Logits, Part
 
 _NO_SLOT, _ABORTED = 1, 2
-_SEQUENCE = 0
 
 CACHE_TYPES = {
     "f32": lib.GGML_TYPE_F32,
@@ -46,21 +41,28 @@ class ContextSettings:
     """What a context is opened with, and, read back from it, what is in effect."""
 
     n_ctx: int
+    """Tokens of a sequence."""
     n_threads: int
     cache_type_k: str
     cache_type_v: str
     max_rows: int
-    """Logit rows of one batch at most: draft tokens + 1."""
+    """Logit rows of one batch at most: draft tokens + 1 of each sequence."""
+    n_batch: int
+    """Tokens of one batch at most: the chunk of a prefill, and the bound of a draft."""
+    n_seq: int = 1
+    """Sequences that share the cache."""
 
 
-class LlamaContext(Context, Closing):
-    """One sequence of one model. Close it before the model."""
+class LlamaContext(Context):
+    """A KV cache of one model. Close it before the model."""
 
     def __init__(self, model: Model, settings: ContextSettings) -> None:
         """Raises ContextError if llama.cpp cannot open it, which mostly means too little memory."""
         params = lib.llama_context_default_params()
-        params.n_ctx = settings.n_ctx + settings.max_rows
-        params.n_batch = params.n_ubatch = N_BATCH
+        params.n_ctx = settings.n_seq * settings.n_ctx + settings.max_rows
+        params.n_seq_max = settings.n_seq
+        params.kv_unified = settings.n_seq > 1
+        params.n_batch = params.n_ubatch = settings.n_batch
         params.n_outputs_max = settings.max_rows
         params.n_threads = params.n_threads_batch = settings.n_threads
         params.type_k = CACHE_TYPES[settings.cache_type_k]
@@ -80,13 +82,10 @@ class LlamaContext(Context, Closing):
             n_ctx=min(settings.n_ctx, int(lib.llama_n_ctx(self._pointer))),  # llama.cpp rounds up
             n_batch=min(settings.n_ctx, int(lib.llama_n_batch(self._pointer))),
             max_rows=settings.max_rows,
+            n_seq=settings.n_seq,
         )
-        self.settings = ContextSettings(
-            n_ctx=self.n_ctx,
-            n_threads=int(lib.llama_n_threads(self._pointer)),
-            cache_type_k=settings.cache_type_k,
-            cache_type_v=settings.cache_type_v,
-            max_rows=settings.max_rows,
+        self.settings = replace(
+            settings, n_ctx=self.n_ctx, n_threads=int(lib.llama_n_threads(self._pointer)), n_batch=self.n_batch
         )
         self.role = model.header.role
         self._n_vocab = model.vocab.num_tokens
@@ -99,16 +98,16 @@ class LlamaContext(Context, Closing):
         self._columns = self._batch.token, self._batch.pos, self._batch.logits
         for i in range(self.n_batch):
             self._batch.n_seq_id[i] = 1
-            self._batch.seq_id[i][0] = _SEQUENCE
+            self._batch.seq_id[i][0] = 0
+        self._filled_with = [0] * self.n_batch  # the sequence of each place
 
-    def _evaluate(self, tokens: Sequence[int], start: int, rows: int) -> Logits:
-        count = len(tokens)
-        self._batch.n_tokens = count
-        token_of, position_of, is_wanted = self._columns
-        for i, token in enumerate(tokens):
-            token_of[i], position_of[i], is_wanted[i] = token, start + i, i >= count - rows
+    def _evaluate(self, parts: Sequence[Part]) -> tuple[Logits, Hidden | None]:
+        if self._pointer is None:
+            raise ValueError("the context is closed")
+        self._fill_batch(parts)
+        rows = sum(part.rows for part in parts)
         begin = time.perf_counter()
-        self._decode_batch(start)
+        self._decode_batch()
         logits = np.empty((0, self._n_vocab), np.float32)
         if rows:
             pointer = lib.llama_get_logits(self._pointer)
@@ -116,30 +115,43 @@ class LlamaContext(Context, Closing):
                 raise ContextError(f"{self.role} model: llama.cpp gave no logits", "this is a bug: report it")
             logits = np.ctypeslib.as_array(pointer, (rows, self._n_vocab))
         self.decode_s += time.perf_counter() - begin
-        return logits
+        return logits, None
 
-    def _decode_batch(self, start: int) -> None:
+    def _fill_batch(self, parts: Sequence[Part]) -> None:
+        place, (token_of, position_of, is_wanted) = 0, self._columns
+        for sequence, tokens, rows in parts:
+            start, first_row = len(self.tokens[sequence]) - place, place + len(tokens) - rows
+            for token in tokens:
+                token_of[place], position_of[place], is_wanted[place] = token, start + place, place >= first_row
+                if self._filled_with[place] != sequence:
+                    self._batch.seq_id[place][0] = self._filled_with[place] = sequence
+                place += 1
+        self._batch.n_tokens = place
+
+    def _decode_batch(self) -> None:
         code = _ABORTED
         while code == _ABORTED:
             # Aborted, but no exception of the signal's handler followed: the signal came before this batch
             # and was dealt with then, so the batch is simply done again.
-            if not lib.llama_memory_seq_rm(self._memory, _SEQUENCE, start, -1):
-                raise ContextError(
-                    f"{self.role} model: its cache cannot be cut back to {start} tokens",
-                    "run it with --speculate off",
-                )
+            for sequence in self._stale:
+                self._cut(sequence, len(self.tokens[sequence]))
             with interruptible():
                 code = lib.llama_decode(self._pointer, self._batch)
         if code == _NO_SLOT:
             raise ContextError(
-                f"{self.role} model: no room for {self._batch.n_tokens} tokens at position {start} of a context "
-                f"of {self.n_ctx}",
+                f"{self.role} model: no room for {self._batch.n_tokens} tokens in a context of {self.n_ctx}",
                 "give a larger --ctx",
             )
         if code != 0:
             raise ContextError(
                 f"{self.role} model: llama.cpp could not decode (code {code}): {take_errors()}",
                 "with -v llama.cpp says more",
+            )
+
+    def _cut(self, sequence: int, length: int) -> None:
+        if not lib.llama_memory_seq_rm(self._memory, sequence, length, -1):
+            raise ContextError(
+                f"{self.role} model: its cache cannot be cut back to {length} tokens", "run it with --speculate off"
             )
 
     def close(self) -> None:

@@ -10,12 +10,11 @@ from specgguf.llama.interrupt import interruptible
 from specgguf.llama.library import take_errors
 from specgguf.llama.vocab import Vocab
 from specgguf.models.header import Header
-from specgguf.text.closing import Closing
 
 ALL_LAYERS = -1
 
 
-class Model(Closing):
+class Model:
     """Loaded weights. Close the contexts first, then the model."""
 
     def __init__(self, header: Header, n_gpu_layers: int, repack: bool = True) -> None:
@@ -40,7 +39,7 @@ class Model(Closing):
         self.can_roll_back = not (
             lib.llama_model_is_recurrent(self._pointer) or lib.llama_model_is_hybrid(self._pointer)
         )
-        """Whether rejected draft tokens can be removed from its cache (attention only, as yet)."""
+        """Whether rejected draft tokens can be removed from its cache (attention only)."""
         if self.n_ctx_train <= 0:
             self.close()
             raise ModelError(

@@ -4,7 +4,7 @@ All arms answer a prompt one after the other, in an order that turns with every 
 in the caches, nothing learned about drafts, no text seen. So what slows the machine down for a while slows all of them
 down, and only ratios within one run are reported as speed.
 
-Behind the arms of a prompt comes a trace of its plain answer: what the drafts would have got right at each position,
+After the arms of a prompt comes a trace of its plain answer: what the drafts would have got right at each position,
 and what batches and draft steps cost there. From the traces follows how fast drafting could have been at best.
 """
 
@@ -15,16 +15,22 @@ from importlib.metadata import version
 from statistics import median
 from typing import Any
 
-from specgguf.engine.engine import Engine, Mode
+from specgguf.engine.engine import Engine
+from specgguf.engine.generation import Generation
+from specgguf.engine.settings import Mode
+from specgguf.engine.workbench import Workbench
 from specgguf.llama import library
 from specgguf.measure.comparison import WARM_UP, Rounds, Run, in_turns, summarize
-from specgguf.measure.oracle import best_s, chains
+from specgguf.measure.oracle import run_lengths, shortest_time
 from specgguf.measure.prompts import Prompt
 from specgguf.models.header import Header
 from specgguf.speculative.context import common_prefix
-from specgguf.speculative.drafters.ngram import SuffixDrafter
-from specgguf.speculative.policy.costs import WidthCosts
+from specgguf.speculative.drafters.base import Draft, Drafter
+from specgguf.speculative.drafters.model import ModelDrafter
+from specgguf.speculative.drafters.ngram import NgramDrafter
+from specgguf.speculative.policy.costs import DrafterTimes, WidthCosts
 from specgguf.speculative.sampling import Sampler
+from specgguf.speculative.sequence import TokenSequence
 
 METHOD = """All arms answer a prompt one after the other, in an order that turns with every prompt, each from a cold
 start. Speed is the geometric mean over prompts of the paired ratios of seconds per token, from the second round on,
@@ -43,7 +49,7 @@ class Arm:
     num_draft: int | None = None
 
 
-PLAIN = Arm("plain", "off")
+PLAIN = Arm("plain", Mode.OFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,35 +91,31 @@ def measure(
 
     Before that comes a short answer that nobody looks at: it brings both models into memory.
     """
-    first = engine.tokenize_chat([{"role": "user", "content": prompts[0].prompt}])
-    list(engine.generate(first, sampler, WARM_UP, num_draft=1))
+    asked = [engine.tokenize_chat([{"role": "user", "content": prompt.prompt}]) for prompt in prompts]
+    workbench = Workbench(engine, max(engine.n_ctx_for(len(tokens), max_tokens) for tokens in asked))
+    list(engine.generate(asked[0], sampler, WARM_UP, num_draft=1))
     done, total = 0, repeat * len(prompts) * (len(arms) + 1)
     for number, turned in in_turns(len(prompts), arms, repeat):
-        prompt = prompts[number]
-        tokens = engine.tokenize_chat([{"role": "user", "content": prompt.prompt}])
-        runs, plain = [], list[int]()
+        category, runs, plain = prompts[number].category, [], list[int]()
         for arm in turned:
             on_progress(done, total)
-            run, answer = _run(engine, tokens, arm, prompt.category, number, sampler, max_tokens)
-            runs.append(run)
-            plain = answer if arm is PLAIN else plain
+            workbench.start_cold()
+            generation = engine.generate(asked[number], sampler, max_tokens, num_draft=arm.num_draft, mode=arm.mode)
+            runs.append(_run(generation, arm, category, number))
+            plain = generation.tokens if arm is PLAIN else plain
             done += 1
         on_progress(done, total)
-        yield Measured(runs, _trace(engine, tokens, plain, prompt.category, number, sampler))
+        yield Measured(runs, _trace(workbench, asked[number], plain, category, number, sampler))
         done += 1
 
 
-def _run(
-    engine: Engine, tokens: Sequence[int], arm: Arm, category: str, number: int, sampler: Sampler, max_tokens: int
-) -> tuple[Run, list[int]]:
-    """One answer, its tokens too."""
-    engine.start_cold()
-    generation = engine.generate(tokens, sampler, max_tokens, num_draft=arm.num_draft, mode=arm.mode)
+def _run(generation: Generation, arm: Arm, category: str, number: int) -> Run:
+    """One answer."""
     first = 0
     for _ in generation:
         first = first or len(generation.tokens)
     stats, timings = generation.stats, generation.timings
-    run = Run(
+    return Run(
         arm.name,
         category,
         number,
@@ -130,24 +132,29 @@ def _run(
             timings.decode_s - timings.llama_s,
         ),
     )
-    return run, generation.tokens
 
 
 def _trace(
-    engine: Engine, prompt: Sequence[int], answer: Sequence[int], category: str, number: int, sampler: Sampler
+    workbench: Workbench, prompt: Sequence[int], answer: Sequence[int], category: str, number: int, sampler: Sampler
 ) -> Trace:
-    model, suffix = engine.drafter(sampler), SuffixDrafter(engine.eog)
+    engine = workbench.engine
+    model = next(iter(workbench.drafters()), None)
+    ngram = NgramDrafter(engine.target.vocab.eog)
     hits, copied, confidence, steps = [], [], [], []
     for at in range(len(answer)):
-        tokens = [*prompt, *answer[:at]]
-        draft = model.draft(tokens, 1) if model else None
-        hits.append(draft is not None and draft.tokens == answer[at : at + 1])
-        if draft and draft.tokens:
-            steps.append(draft.seconds)
-        confidence.append(draft.probabilities[0] if draft and draft.tokens else 0.0)
-        copied.append(common_prefix(suffix.propose(tokens, engine.max_width - 1).tokens, answer[at:]))
-    widths = engine.time_widths([*prompt, *answer])
-    return Trace(category, number, chains(hits), copied, confidence, widths, median(steps) if steps else None)
+        sequence = TokenSequence([*prompt, *answer[:at]], sampler, len(prompt) + len(answer))
+        guess = _guess(model, sequence, 1) if model else Draft()
+        hits.append(guess.tokens == answer[at : at + 1])
+        steps += [guess.seconds] if guess.tokens else []
+        confidence.append(guess.probabilities[0] if guess.tokens else 0.0)
+        copied.append(common_prefix(_guess(ngram, sequence, engine.max_width - 1).tokens, answer[at:]))
+    widths = workbench.time_widths([*prompt, *answer])
+    step_s = median(steps) if steps else None
+    return Trace(category, number, run_lengths(hits), copied, confidence, widths, step_s)
+
+
+def _guess(drafter: Drafter, sequence: TokenSequence, limit: int) -> Draft:
+    return drafter.draft(sequence, limit, lambda _: True)
 
 
 def report(engine: Engine, measured: Sequence[Measured]) -> dict[str, Any]:
@@ -156,8 +163,8 @@ def report(engine: Engine, measured: Sequence[Measured]) -> dict[str, Any]:
     traces = [prompt.trace for prompt in measured]
     rows = summarize(runs, PLAIN.name, _oracle(traces, _costs(engine, traces, runs)) if traces else {})
     return {
-        "target": _named(engine.target_header),
-        "draft": _named(engine.draft_header) if engine.draft_header else None,
+        "target": _named(engine.target.header),
+        "draft": _named(engine.draft.header) if engine.draft else None,
         "exact": engine.is_exact,
         "machine": {
             "device": library.devices(),
@@ -184,11 +191,14 @@ def _costs(engine: Engine, traces: Sequence[Trace], runs: Sequence[Run]) -> Widt
     times = {width: median(trace.width_s[width] for trace in traces) for width in traces[0].width_s}
     plain = [run.token_s for run in runs if run.arm == PLAIN.name and run.tokens]
     times[min(times)] = median(plain or [times[min(times)]])
-    return engine.costs(times, median(steps) if steps else None)
+    drafters: dict[str, DrafterTimes] = {ModelDrafter.name: {"step": median(steps)}} if steps else {}
+    return WidthCosts(engine.max_width - 1, times, drafters, engine.widths or None)
 
 
-def _oracle(traces: Sequence[Trace], known: WidthCosts) -> dict[int, float]:
+def _oracle(traces: Sequence[Trace], costs: WidthCosts) -> dict[int, float]:
     """By prompt, the speed relative to plain decoding of whoever knew every draft's fate beforehand."""
-    return {
-        trace.prompt: len(trace.drafted) * known.plain / best_s(trace.drafted, trace.copied, known) for trace in traces
-    }
+    speeds = {}
+    for trace in traces:
+        right = {ModelDrafter.name: trace.drafted, NgramDrafter.name: trace.copied}
+        speeds[trace.prompt] = len(trace.drafted) * costs.plain / shortest_time(right, {NgramDrafter.name}, costs)
+    return speeds

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specgguf.engine.engine import Engine, Mode
+from specgguf.engine.engine import Engine
+from specgguf.engine.settings import Mode
+from specgguf.engine.workbench import Workbench
 from specgguf.errors import UsageError
 from specgguf.llama import library
 from specgguf.measure.prompts import Prompt
@@ -32,8 +34,8 @@ _NO_CHOICE = 1e6
 """The margin where only one token was allowed."""
 
 
-class Verdict(StrEnum):
-    """What came of a prompt."""
+class Sameness(StrEnum):
+    """How a text compares with the recorded one."""
 
     SAME = "same"
     NEAR_TIE = "near-tie"
@@ -89,7 +91,7 @@ class Outcome:
 
     category: str
     prompt: str
-    verdict: Verdict
+    verdict: Sameness
     position: int | None
     expected: int | None
     found: int | None
@@ -107,10 +109,6 @@ class _Recorder:
     sampler: Sampler
     margins: list[float] = field(default_factory=list)
 
-    @property
-    def seed(self) -> int:
-        return self.sampler.seed
-
     def sample(self, logits: Any, tokens: Sequence[int], ahead: Sequence[int] = ()) -> int:  # noqa: ANN401
         choice = self.sampler.choose(logits, tokens, ahead)
         self.margins.append(min(choice.margin, _NO_CHOICE))
@@ -118,13 +116,13 @@ class _Recorder:
 
 
 def record(engine: Engine, prompt: Prompt, sampler: Sampler, max_tokens: int) -> Recording:
-    """Answer plainly, and once more with the engine's draft for its acceptance."""
+    """Answer plainly, and once more with drafts for their acceptance."""
     tokens = engine.tokenize_chat([{"role": "user", "content": prompt.prompt}])
     recorder = _Recorder(sampler)
     plain = engine.generate(tokens, sampler, max_tokens, num_draft=0, chooser=recorder)
     text = "".join(plain)
     drafted = accepted = 0
-    if engine.speculative:
+    if engine.mode is not Mode.OFF:
         speculative = engine.generate(tokens, sampler, max_tokens)
         list(speculative)
         drafted, accepted = speculative.stats.drafted.total(), speculative.stats.accepted.total()
@@ -147,14 +145,18 @@ def verify(
         drafted, accepted = stats.drafted.total(), stats.accepted.total()
         drop = _rate(recording.accepted, recording.drafted) - stats.acceptance_rate if drafted else 0.0
         position = _fork(recording.tokens, generation.tokens)
-        verdict, margin = Verdict.SAME, None
+        verdict, margin = Sameness.SAME, None
         if position is not None and position < len(recording.margins):
             margin = recording.margins[position]
             if margin > noise.level:
-                noise.measure(engine, tokens, recording.tokens[: position + 1])
-            verdict = Verdict.NEAR_TIE if margin <= noise.level else Verdict.DIFFERENT
+                noise.measure(
+                    Workbench(engine, engine.n_ctx_for(len(tokens), golden.max_tokens)),
+                    tokens,
+                    recording.tokens[: position + 1],
+                )
+            verdict = Sameness.NEAR_TIE if margin <= noise.level else Sameness.DIFFERENT
         elif position is not None or hashlib.sha256(text.encode()).hexdigest() != recording.text_sha256:
-            verdict = Verdict.DIFFERENT
+            verdict = Sameness.DIFFERENT
         yield Outcome(
             recording.category,
             recording.prompt,
@@ -175,14 +177,14 @@ class Noise:
 
     level: float = 0.0
 
-    def measure(self, engine: Engine, prompt: Sequence[int], output: Sequence[int]) -> None:
+    def measure(self, workbench: Workbench, prompt: Sequence[int], output: Sequence[int]) -> None:
         """Look at an answer that is known already, decoding it at several widths."""
         usual: list[tuple[NDArray[np.intp], NDArray[np.float32]]] = []
-        for logits in engine.replay(prompt, output, 1):
+        for logits in workbench.replay(prompt, output, 1):
             best = np.argpartition(logits, -_BEST)[-_BEST:]
             usual.append((best, logits[best]))
-        for width in (width for width in _WIDTHS if width <= engine.max_width):
-            for (best, before), logits in zip(usual, engine.replay(prompt, output, width), strict=True):
+        for width in (width for width in _WIDTHS if width <= workbench.engine.max_width):
+            for (best, before), logits in zip(usual, workbench.replay(prompt, output, width), strict=True):
                 self.level = max(self.level, float(np.ptp(logits[best] - before)))
 
 
@@ -207,7 +209,8 @@ def sampling_of(sampler: Sampler) -> dict[str, Any]:
 
 def circumstances(engine: Engine, digest_of: Callable[[Path], str]) -> dict[str, str | None]:
     """What a text may depend on, besides prompt and sampling."""
-    models = {"target": engine.target_header, "draft": engine.draft_header if engine.speculative else None}
+    draft = engine.draft if engine.speculative else None
+    models = {"target": engine.target.header, "draft": draft.header if draft else None}
     told: dict[str, str | None] = {}
     choice = engine.exact_choice
     for role, header in models.items():
@@ -254,7 +257,7 @@ def _is_sound(content: Any) -> bool:  # noqa: ANN401 (JSON)
         isinstance(content["max_tokens"], int)
         and isinstance(content["exact"], bool)
         and isinstance(content["draft_max"], int | None)
-        and content["speculate"] in get_args(Mode)
+        and content["speculate"] in list(Mode)
         and all(isinstance(value, str | None) for key in ("made_with", "models") for value in content[key].values())
         and all(name in names and isinstance(value, int | float) for name, value in content["sampling"].items())
         and all(map(_is_sound_recording, content["prompts"]))

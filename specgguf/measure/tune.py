@@ -1,12 +1,14 @@
-"""Measures thoroughly what batches and draft steps cost, so that drafting starts with what it else has to learn."""
+"""Measures thoroughly what batches and draft steps cost: drafting starts with that instead of having to learn it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from specgguf.engine.engine import Engine, EngineSettings, num_layers
+from specgguf.engine.engine import Engine, num_layers
+from specgguf.engine.settings import N_BATCH, EngineSettings
+from specgguf.engine.workbench import Workbench, time_widths
 from specgguf.exact.choice import MAX_WIDTH
 from specgguf.exact.profiles import Fingerprint
 from specgguf.llama import library
@@ -14,7 +16,8 @@ from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.model import Model
 from specgguf.measure.prompts import BENCH, built_in
 from specgguf.models.header import Header
-from specgguf.speculative.policy.costs import fixed_speed, time_widths
+from specgguf.speculative.policy.costs import DrafterTimes, fixed_speed
+from specgguf.speculative.sequence import TokenSequence
 
 DEPTHS = (128, 3000)
 """Tokens in the context while measuring."""
@@ -32,41 +35,40 @@ Progress = Callable[[int, int], object]
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """Seconds of a batch of the target by context depth and width, and of a step of the draft by depth."""
+    """Seconds of a batch of the target by context depth and width, and of a step of each drafter by depth."""
 
     width_s: dict[int, dict[int, float]]
-    step_s: dict[int, float]
+    step_s: dict[int, dict[str, float]]
 
     def tables(self, share: float = 1.0) -> dict[int, dict[str, Any]]:
-        """As the engine remembers them, for a draft that takes this share of the time."""
-        return {
-            depth: {"times": times, **({"draft_step": share * self.step_s[depth]} if depth in self.step_s else {})}
-            for depth, times in self.width_s.items()
-        }
+        """As the engine remembers them, for drafters that take this share of the time."""
+        return {depth: {"times": times, "drafters": self._steps(depth, share)} for depth, times in self.width_s.items()}
+
+    def _steps(self, depth: int, share: float) -> dict[str, DrafterTimes]:
+        return {name: {"step": share * seconds} for name, seconds in self.step_s[depth].items()}
 
 
 def tune(engine: Engine, on_progress: Progress) -> Tuned:
     """Measure at every depth that fits the model, several times over, and have `auto` start with it from now on."""
-    text = _text(engine.tokenize)
+    text = _text(engine.target.vocab.tokenize)
     sampler = engine.sampler(temperature=0.0)
-    list(engine.generate(text[:8], sampler, 2, num_draft=1))  # opens the contexts
-    depths = [depth for depth in DEPTHS if depth + MAX_WIDTH <= engine.n_ctx] or [engine.n_ctx - MAX_WIDTH]
-    width_s, step_s = {}, {}
+    workbench = Workbench(engine, engine.n_ctx_for(1, None))
+    depths = [depth for depth in DEPTHS if depth + MAX_WIDTH <= workbench.n_ctx] or [workbench.n_ctx - MAX_WIDTH]
+    tuned = Tuned({}, {})
     for number, depth in enumerate(depths):
-        drafter = engine.drafter(sampler)
-        sweeps, steps = [], []
+        sweeps, steps = [], dict[str, list[float]]()
         for repeat in range(REPEATS + 1):
             on_progress(number * (REPEATS + 1) + repeat, len(depths) * (REPEATS + 1))
-            sweeps.append(engine.time_widths(text[: depth + engine.max_width]))
-            if drafter:
-                draft = drafter.draft(text[:depth], _STEPS)
-                steps += [draft.seconds / len(draft.tokens)] if draft.tokens else []
-        width_s[depth] = _shortest(sweeps[1:])  # the first of each has filled the caches
-        if steps[1:]:
-            step_s[depth] = min(steps[1:])
+            sweeps.append(workbench.time_widths(text[: depth + engine.max_width]))
+            for drafter in workbench.drafters():
+                sequence = TokenSequence(text[:depth], sampler, depth + _STEPS)
+                draft = drafter.draft(sequence, _STEPS, lambda _: True)
+                if draft.tokens and repeat:  # the first of each has filled the caches
+                    steps.setdefault(drafter.name, []).append(draft.seconds / len(draft.tokens))
+        tuned.width_s[depth] = _shortest(sweeps[1:])
+        tuned.step_s[depth] = {name: min(seconds) for name, seconds in steps.items()}
     on_progress(1, 1)
-    tuned = Tuned(width_s, step_s)
-    engine.remember_costs(tuned.tables())
+    engine.learn_costs(tuned.tables())
     return tuned
 
 
@@ -96,17 +98,18 @@ class Place:
 def file_times(
     path: Path, role: str, place: Place, widths: Sequence[int], repeats: int, on_progress: Progress
 ) -> dict[int, float]:
-    """Seconds of a batch of a model by width, behind a short context."""
+    """Seconds of a batch of a model by width, after a short context."""
     with ExitStack() as resources:
-        model = resources.enter_context(Model(Header.of_file(path, role), place.n_gpu_layers))
+        model = resources.enter_context(closing(Model(Header.of_file(path, role), place.n_gpu_layers)))
         settings = ContextSettings(
             n_ctx=DEPTHS[0] + MAX_WIDTH,
             n_threads=place.num_threads,
             cache_type_k=place.cache_type_k,
             cache_type_v=place.cache_type_v,
             max_rows=max(widths),
+            n_batch=N_BATCH,
         )
-        context = resources.enter_context(LlamaContext(model, settings))
+        context = resources.enter_context(closing(LlamaContext(model, settings)))
         text = _text(model.vocab.tokenize)[: DEPTHS[0] + max(widths)]
         sweeps = []
         for repeat in range(repeats + 1):

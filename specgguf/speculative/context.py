@@ -1,72 +1,142 @@
 """What a model's KV cache holds, and how it is made to hold something else."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 Logits: TypeAlias = NDArray[np.float32]
 """Shape (rows, n_vocab); row i is the distribution of the token after the i-th token asked for."""
+Hidden: TypeAlias = NDArray[np.float32]
+"""Shape (tokens, width): what a layer, or several side by side, computed for each token."""
 
 _BLOCK = 256
 
 
-class Context(ABC):
-    """A KV cache with a record of its tokens: `tokens` is what the cache holds.
+class Part(NamedTuple):
+    """Tokens that a batch appends to one sequence, and for how many of the last ones logits are wanted."""
 
-    Whatever a cache holds beyond `tokens`, because it was cut or a signal interrupted a batch, is removed before
-    the next batch. Subclasses say how; the discipline is here, so that the toy context of the tests and
-    llama.cpp's obey the same one. The logits returned are views, valid until the next call.
+    sequence: int
+    tokens: Sequence[int]
+    rows: int = 0
+
+
+class Evaluated(NamedTuple):
+    """Tokens of one sequence that have been evaluated, the first of them at position `start`.
+
+    `logits` are those of the last tokens, as many as were asked for; `hidden` are the hidden states of all of them,
+    None unless the context was opened to give them. Both are views, valid until the context's next batch.
     """
 
-    def __init__(self, n_ctx: int, n_batch: int, max_rows: int) -> None:
-        """A cache of `n_ctx` tokens, and of `max_rows` cells more for what fills up a batch."""
-        self.tokens: list[int] = []
+    sequence: int
+    start: int
+    tokens: Sequence[int]
+    logits: Logits
+    hidden: Hidden | None = None
+
+
+class Context(ABC):
+    """A KV cache of one or several sequences: `tokens[i]` is what it holds of sequence i.
+
+    Whatever else the cache holds of a sequence, because it was cut or a signal interrupted a batch, is removed before
+    the next batch. Subclasses say how; the discipline is here, so that the toy context of the tests and llama.cpp's
+    obey the same one.
+    """
+
+    def __init__(self, n_ctx: int, n_batch: int, max_rows: int, n_seq: int = 1) -> None:
+        """A cache of `n_seq` sequences of `n_ctx` tokens each, and of `max_rows` cells more for padding.
+
+        `n_batch`: tokens of a batch at most; `max_rows`: rows of logits of a batch at most.
+        """
+        self.tokens: list[list[int]] = [[] for _ in range(n_seq)]
         self.decode_s = 0.0
         """Seconds spent inside the decoding library so far."""
         self.n_ctx = n_ctx
         self.n_batch = n_batch
         self.max_rows = max_rows
+        self._stale: set[int] = set()
+        """Sequences of which the cache may hold more than their tokens."""
 
     @abstractmethod
-    def _evaluate(self, tokens: Sequence[int], start: int, rows: int) -> Logits:
-        """Remove all from position `start` on, append `tokens` there; logits of the last `rows` of them."""
+    def _evaluate(self, parts: Sequence[Part]) -> tuple[Logits, Hidden | None]:
+        """Cut every sequence in `_stale` back to its tokens, then append `parts`.
 
-    def decode(self, tokens: Sequence[int], rows: int, width: int = 0) -> Logits:
-        """Append at most `n_batch` tokens in one batch and return the logits of the last `rows`.
-
-        A batch narrower than `width` is filled up with copies of its last token behind it, whose rows are computed
-        too and then forgotten: so it is computed just as one of that width is.
+        The logits wanted, and the hidden states of all tokens if the context gives them, in the order of `parts`.
         """
-        padding = max(0, width - len(tokens))
-        if not 0 <= rows <= min(len(tokens), self.max_rows - padding):
-            raise ValueError(f"{rows} rows of {len(tokens)} + {padding} tokens, at most {self.max_rows}")
-        if not 0 < len(tokens) <= min(self.n_batch - padding, self.n_ctx - len(self.tokens)):
-            raise ValueError(f"{len(tokens)} tokens for a batch of {self.n_batch}, context {self.n_ctx}")
-        logits = self._evaluate([*tokens, *[tokens[-1]] * padding], len(self.tokens), rows + padding)
-        self.tokens += tokens
-        return logits[:rows]
 
-    def truncate(self, length: int) -> None:
-        """Keep the first `length` tokens."""
-        if not 0 <= length <= len(self.tokens):
-            raise ValueError(f"cannot keep {length} of {len(self.tokens)} tokens")
-        del self.tokens[length:]
+    def decode(self, parts: Sequence[Part], width: int = 0) -> list[Evaluated]:
+        """Append tokens to one or several sequences, in one batch.
 
-    def sync(self, tokens: Sequence[int], rows: int = 0) -> Logits:
-        """Make the cache hold `tokens`, decoding only what it does not hold yet.
-
-        Prefill, the next turn of a chat, and a draft that catches up are all this one function. The logits
-        are those of the last `rows` tokens, which are decoded even if the cache holds them.
+        A batch narrower than `width` is padded with copies of its last token, whose rows are computed too and then
+        forgotten: so it is computed just as one of that width is. Raises ValueError for what has no room.
         """
-        self.truncate(min(common_prefix(self.tokens, tokens), len(tokens) - rows))
-        logits = np.empty((0, 0), np.float32)
-        while (start := len(self.tokens)) < len(tokens):
+        count = sum(len(part.tokens) for part in parts)
+        padding, num_rows = max(0, width - count), sum(part.rows for part in parts)
+        if any(not 0 <= part.rows <= len(part.tokens) for part in parts) or num_rows > self.max_rows - padding:
+            raise ValueError(f"{num_rows} rows of {count} + {padding} tokens, at most {self.max_rows}")
+        if not 0 < count <= self.n_batch - padding:
+            raise ValueError(f"{count} + {padding} tokens for a batch of {self.n_batch}")
+        if any(len(part.tokens) > self.n_ctx - len(self.tokens[part.sequence]) for part in parts):
+            raise ValueError(f"no room for {count} tokens in a context of {self.n_ctx}")
+        padded = _padded(parts, padding) if padding else parts
+        self._stale.update(part.sequence for part in parts)
+        logits, hidden = self._evaluate(padded)
+        self._stale = {parts[-1].sequence} if padding else set()
+        return self._appended(parts, logits, hidden)
+
+    def _appended(self, parts: Sequence[Part], logits: Logits, hidden: Hidden | None) -> list[Evaluated]:
+        """Record what the batch has appended, and hand out the rows."""
+        evaluated, row, at = [], 0, 0
+        for sequence, tokens, rows in parts:
+            start = len(self.tokens[sequence])
+            states = None if hidden is None else hidden[at : at + len(tokens)]
+            evaluated.append(Evaluated(sequence, start, tokens, logits[row : row + rows], states))
+            self.tokens[sequence] += tokens
+            row, at = row + rows, at + len(tokens)
+        return evaluated
+
+    def truncate(self, sequence: int, length: int) -> None:
+        """Keep the first `length` tokens of a sequence."""
+        tokens = self.tokens[sequence]
+        if not 0 <= length <= len(tokens):
+            raise ValueError(f"cannot keep {length} of {len(tokens)} tokens")
+        if length < len(tokens):
+            self._stale.add(sequence)
+            del tokens[length:]
+
+    def clear(self) -> None:
+        """Forget all sequences."""
+        for sequence in range(len(self.tokens)):
+            self.truncate(sequence, 0)
+
+    def feed(self, sequence: int, tokens: Sequence[int], rows: int = 0) -> Iterator[Evaluated]:
+        """Make a sequence hold `tokens`, chunk by chunk, decoding only what it does not hold yet.
+
+        The logits wanted are those of the last `rows` tokens, which are decoded even if the cache holds them.
+        """
+        held = self.tokens[sequence]
+        self.truncate(sequence, min(common_prefix(held, tokens), len(tokens) - rows))
+        while (start := len(held)) < len(tokens):
             chunk = tokens[start : start + self.n_batch]
-            logits = self.decode(chunk, rows=max(0, rows + len(chunk) - (len(tokens) - start)))
+            wanted = max(0, rows + len(chunk) - (len(tokens) - start))
+            yield from self.decode([Part(sequence, chunk, wanted)])
+
+    def sync(self, sequence: int, tokens: Sequence[int], rows: int = 0) -> Logits:
+        """The same at once: the logits of the last `rows` tokens.
+
+        Prefill, the next turn of a chat, and a draft that catches up are all this one function.
+        """
+        logits = np.empty((0, 0), np.float32)
+        for evaluated in self.feed(sequence, tokens, rows):
+            logits = evaluated.logits
         return logits
+
+
+def _padded(parts: Sequence[Part], padding: int) -> list[Part]:
+    *before, (sequence, tokens, rows) = parts
+    return [*before, Part(sequence, [*tokens, *[tokens[-1]] * padding], rows + padding)]
 
 
 def common_prefix(one: Sequence[int], two: Sequence[int]) -> int:

@@ -3,24 +3,32 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from specgguf.speculative.drafters.model import Draft, ModelDrafter
-from specgguf.speculative.drafters.ngram import SuffixDrafter
-from specgguf.speculative.policy.depths import CostsByDepth
-from specgguf.speculative.policy.length import Adaptive
+from specgguf.speculative.context import Evaluated
+from specgguf.speculative.drafters.base import Draft, Drafter
+from specgguf.speculative.policy.policy import Policy
+from specgguf.speculative.sequence import TokenSequence
 from specgguf.speculative.verify import Verdict
 
 
 class Controller(Protocol):
     """Decides round by round; nothing it does can change the text."""
 
-    def draft(self, tokens: Sequence[int], limit: int) -> Draft:
-        """What is worth verifying of what may follow `tokens`, at most `limit` tokens."""
+    def begin(self, sequence: TokenSequence, num_kept: int) -> None:
+        """A text begins or goes on; the target's cache keeps the first `num_kept` tokens of its sequence."""
+
+    def read(self, evaluated: Evaluated, num_kept: int) -> None:
+        """The target has evaluated tokens, of which the first `num_kept` stay; nothing has been rolled back yet."""
+
+    def draft(self, sequences: Sequence[TokenSequence], limits: Sequence[int]) -> list[Draft]:
+        """What is worth verifying of what may follow each sequence, at most as many tokens as its limit."""
 
     def width(self, rows: int) -> int:
         """How wide a batch of so many rows is made."""
 
-    def observe(self, draft: Draft, verdict: Verdict, target_s: float) -> None:
-        """Learn from a round: what came of the draft, and how many seconds its verification took."""
+    def observe(
+        self, sequences: Sequence[TokenSequence], drafts: Sequence[Draft], verdicts: Sequence[Verdict], target_s: float
+    ) -> None:
+        """Learn from a round: what came of the drafts, and how many seconds their verification took."""
 
 
 class Plain:
@@ -30,83 +38,129 @@ class Plain:
         """`widths`: the only ones to decode, all if empty."""
         self._widths = widths
 
-    def draft(self, tokens: Sequence[int], limit: int) -> Draft:
+    def begin(self, sequence: TokenSequence, num_kept: int) -> None:
+        """Nothing to prepare."""
+
+    def read(self, evaluated: Evaluated, num_kept: int) -> None:
+        """Nobody reads it."""
+
+    def draft(self, sequences: Sequence[TokenSequence], limits: Sequence[int]) -> list[Draft]:
         """No tokens."""
-        return Draft()
+        return [Draft() for _ in sequences]
 
     def width(self, rows: int) -> int:
         """The next width there is."""
         return min((width for width in self._widths if width >= rows), default=rows)
 
-    def observe(self, draft: Draft, verdict: Verdict, target_s: float) -> None:
+    def observe(
+        self, sequences: Sequence[TokenSequence], drafts: Sequence[Draft], verdicts: Sequence[Verdict], target_s: float
+    ) -> None:
         """Learns nothing."""
 
 
 class Fixed(Plain):
-    """The same number of tokens in every round."""
+    """The same number of tokens in every round, from one drafter."""
 
-    def __init__(self, drafter: ModelDrafter, num_draft: int, widths: Sequence[int] = ()) -> None:
+    def __init__(self, drafter: Drafter, num_draft: int, widths: Sequence[int] = ()) -> None:
         super().__init__(widths)
         self._drafter = drafter
         self._num_draft = num_draft
 
-    def draft(self, tokens: Sequence[int], limit: int) -> Draft:
+    def begin(self, sequence: TokenSequence, num_kept: int) -> None:
+        """Tell the drafter."""
+        self._drafter.begin(sequence, num_kept)
+
+    def read(self, evaluated: Evaluated, num_kept: int) -> None:
+        """Hand it on to the drafter."""
+        self._drafter.read(evaluated, num_kept)
+
+    def draft(self, sequences: Sequence[TokenSequence], limits: Sequence[int]) -> list[Draft]:
         """As many as allowed."""
-        return self._drafter.draft(tokens, min(limit, self._num_draft))
+        return [
+            self._drafter.draft(sequence, min(limit, self._num_draft), lambda _: True)
+            for sequence, limit in zip(sequences, limits, strict=True)
+        ]
+
+    def observe(
+        self, sequences: Sequence[TokenSequence], drafts: Sequence[Draft], verdicts: Sequence[Verdict], target_s: float
+    ) -> None:
+        """Tell the drafter what came of it."""
+        for sequence, draft, verdict in zip(sequences, drafts, verdicts, strict=True):
+            self._drafter.accept(sequence, len(draft.tokens), verdict.accepted)
 
 
 class Auto:
-    """As many tokens as pay, from a draft model or from text already seen, whichever promises more."""
+    """As many tokens as pay, in every round from the drafter that promises most.
+
+    While several sequences share a batch nothing is drafted yet: their own tokens fill it.
+    """
 
     def __init__(
-        self,
-        policy: Adaptive,
-        costs: CostsByDepth,
-        model: ModelDrafter | None,
-        suffix: SuffixDrafter | None,
-        on_change: Callable[[str], object] = lambda _: None,
+        self, policy: Policy, drafters: Sequence[Drafter], on_change: Callable[[str], object] = lambda _: None
     ) -> None:
-        """`on_change` is told in a line when drafting with the model is given up, and when it is taken up again."""
-        self._on_change = on_change
+        """`on_change` is told in a line when a drafter is given up, and when it is taken up again."""
         self._policy = policy
-        self._costs = costs
-        self._model = model
-        self._suffix = suffix
-        self._started = False
+        self._drafters = [(drafter, policy.rule(drafter)) for drafter in drafters]
+        self._on_change = on_change
 
-    def draft(self, tokens: Sequence[int], limit: int) -> Draft:
+    def begin(self, sequence: TokenSequence, num_kept: int) -> None:
+        """A new text for all drafters."""
+        self._policy.begin(len(sequence.tokens))
+        for drafter, rule in self._drafters:
+            drafter.begin(sequence, num_kept)
+            rule.begin(drafter.backlog(sequence))
+
+    def read(self, evaluated: Evaluated, num_kept: int) -> None:
+        """Hand it on to all drafters, whoever has drafted."""
+        for drafter, _ in self._drafters:
+            drafter.read(evaluated, num_kept)
+
+    def draft(self, sequences: Sequence[TokenSequence], limits: Sequence[int]) -> list[Draft]:
         """The proposal with the greatest value, cut to its most valuable beginning; none if nothing pays."""
-        policy = self._policy
-        policy.costs = self._costs.at(len(tokens))
-        if not self._started:
-            policy.start(self._model.behind(tokens) if self._model else 0)
-            self._started = True
-        limit = min(limit, policy.costs.cap)
-        seen, gain = Draft(), 0.0
-        if self._suffix and limit > 0:
-            proposal = self._suffix.propose(tokens, limit, policy.least)
-            count, gain = policy.value(proposal.probabilities)
-            seen = Draft(self._suffix.source, proposal.tokens[:count])
-        if self._model and gain <= policy.prospect():
-            draft = self._model.draft(tokens, limit, policy.want_more)
-            if draft.probabilities:
-                count = policy.take(draft.probabilities)
+        self._policy.costs_at(max(len(sequence.tokens) for sequence in sequences))
+        if len(sequences) > 1:
+            return [Draft() for _ in sequences]
+        return [self._best(sequences[0], min(limits[0], self._policy.pace.costs.cap))]
+
+    def _best(self, sequence: TokenSequence, limit: int) -> Draft:
+        """Drafters are asked in the order of what they promise, as long as that is more than what there is.
+
+        A draft that took time to make is sent, as far as it pays: it had promised more than the free ones hold.
+        """
+        best, gain = Draft(), 0.0
+        promises = [(rule.promise(), drafter, rule) for drafter, rule in self._drafters]
+        for promise, drafter, rule in sorted(promises, key=lambda entry: -entry[0]):
+            if gain > promise:
+                break
+            draft = drafter.draft(sequence, limit, rule.go_on)
+            count, worth = rule.choose(draft.probabilities)
+            if draft.probabilities and (worth > gain or not drafter.is_free):
                 draft.tokens, draft.unsent = draft.tokens[:count], draft.tokens[count:]
-                return draft
-        return seen
+                best, gain = draft, worth
+                if not drafter.is_free:
+                    break
+        return best
 
     def width(self, rows: int) -> int:
         """The cheapest width with room for the rows."""
-        return self._policy.costs.width(rows)
+        return self._policy.pace.costs.width(rows)
 
-    def observe(self, draft: Draft, verdict: Verdict, target_s: float) -> None:
+    def observe(
+        self, sequences: Sequence[TokenSequence], drafts: Sequence[Draft], verdicts: Sequence[Verdict], target_s: float
+    ) -> None:
         """Hand on what was learned."""
-        sent, accepted = len(draft.tokens), verdict.accepted
-        known = accepted == sent and draft.unsent
-        next_matched = verdict.output[-1] == draft.unsent[0] if known else None
-        parked = self._policy.parked
-        self._policy.observe(sent, accepted, target_s, draft.seconds, draft.probabilities, next_matched)
-        if self._suffix and draft.source == self._suffix.source:
-            self._suffix.observe(accepted, sent)
-        if self._model and self._policy.parked is not parked:
-            self._on_change(self._policy.explain())
+        pace = self._policy.pace
+        if len(sequences) > 1:
+            pace.costs.observe(pace.costs.width(len(sequences)), target_s)
+            return
+        for sequence, draft, verdict in zip(sequences, drafts, verdicts, strict=True):
+            lost = pace.observe(len(draft.tokens), len(verdict.output), target_s, draft.seconds)
+            for drafter, rule in self._drafters:
+                parked = rule.parked
+                if draft.source == drafter.name:
+                    rule.observe(draft, verdict, lost)
+                    drafter.accept(sequence, len(draft.tokens), verdict.accepted)
+                else:
+                    rule.pass_over(len(verdict.output))
+                if rule.parked is not parked:
+                    self._on_change(f"{drafter.name}: {rule.explain()}")

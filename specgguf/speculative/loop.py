@@ -3,48 +3,60 @@
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
-from specgguf.speculative.context import Context
+from specgguf.speculative.context import Context, Part, common_prefix
 from specgguf.speculative.controller import Controller
-from specgguf.speculative.verify import Chooser, verify
+from specgguf.speculative.sequence import TokenSequence
+from specgguf.speculative.verify import verify
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One round: what it put out, and what came of the draft."""
+class Round:
+    """What one round has added to a sequence, and what came of the draft."""
 
+    sequence: int
     output: list[int]
     drafted: int
     accepted: int
     source: str
+    """Who drafted."""
+
+
+def prefill(target: Context, controller: Controller, sequence: TokenSequence) -> None:
+    """Make the cache hold the prompt but for its last token; the drafters read what is evaluated for it."""
+    prompt = sequence.tokens[:-1]
+    controller.begin(sequence, common_prefix(target.tokens[sequence.id], prompt))
+    for evaluated in target.feed(sequence.id, prompt):
+        controller.read(evaluated, len(evaluated.tokens))
 
 
 def speculate(
-    target: Context,
-    controller: Controller,
-    sampler: Chooser,
-    prompt: Sequence[int],
-    eog: Container[int],
-    max_tokens: int,
-) -> Iterator[Step]:
-    """Yield rounds until an end-of-generation token, `max_tokens` tokens, or the end of the context.
+    target: Context, controller: Controller, sequences: Sequence[TokenSequence], eog: Container[int]
+) -> Iterator[Round]:
+    """Yield rounds until every sequence has an end-of-generation token, all its tokens, or a full context.
 
     The output is a function of target, sampler, prompt and the bit class of the batches' widths; the drafts decide
-    only how many tokens a round yields. With `Plain` this is plain decoding.
+    only how many tokens a round yields. With `Plain` this is plain decoding. Each sequence has had its `prefill`.
     (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318; the acceptance rule is in `verify`.)
     """
-    tokens = list(prompt)
-    end = min(len(tokens) + max_tokens, target.n_ctx + 1)
-    target.sync(tokens[:-1])
-    while len(tokens) < end:
-        # Here target.tokens == tokens[:-1]: the last token is never in the cache.
-        limit = min(target.max_rows - 1, end - len(tokens) - 1)
-        draft = controller.draft(tokens, limit)
-        begin_s, rows = target.decode_s, len(draft.tokens) + 1
-        logits = target.decode([tokens[-1], *draft.tokens], rows, controller.width(rows))
-        verdict = verify(draft.tokens, logits, sampler, tokens, eog)
-        tokens += verdict.output
-        target.truncate(len(tokens) - 1)
-        controller.observe(draft, verdict, target.decode_s - begin_s)
-        yield Step(verdict.output, len(draft.tokens), verdict.accepted, draft.source)
-        if tokens[-1] in eog:
-            return
+    for one in sequences:
+        one.end = min(one.end, target.n_ctx + 1)  # the last token needs no place in the context
+    active = sequences
+    while active := [one for one in active if one.room > 0]:
+        # Here the cache holds all tokens of each sequence but the last one, which is never in it.
+        share = target.max_rows // len(active) - 1
+        drafts = controller.draft(active, [min(share, one.room - 1) for one in active])
+        asked = [(one, [one.tokens[-1], *draft.tokens]) for one, draft in zip(active, drafts, strict=True)]
+        parts = [Part(one.id, tokens, rows=len(tokens)) for one, tokens in asked]
+        begin_s = target.decode_s
+        batch = target.decode(parts, controller.width(sum(part.rows for part in parts)))
+        verdicts = []
+        for one, draft, evaluated in zip(active, drafts, batch, strict=True):
+            verdict = verify(draft.tokens, evaluated.logits, one.target_chooser, one.tokens, eog)
+            controller.read(evaluated, len(verdict.output))
+            one.tokens += verdict.output
+            target.truncate(one.id, len(one.tokens) - 1)
+            verdicts.append(verdict)
+        controller.observe(active, drafts, verdicts, target.decode_s - begin_s)
+        for one, draft, verdict in zip(active, drafts, verdicts, strict=True):
+            yield Round(one.id, verdict.output, len(draft.tokens), verdict.accepted, draft.source)
+        active = [one for one in active if one.tokens[-1] not in eog]

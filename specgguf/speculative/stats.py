@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from specgguf.speculative.loop import Step
+from specgguf.speculative.loop import Round
 
 
 @dataclass(slots=True)
@@ -23,17 +23,17 @@ class Stats:
     accepted_at: Counter[int] = field(default_factory=Counter)
     """Rounds that accepted the token at this position."""
 
-    def observe(self, step: Step) -> None:
+    def observe(self, finished: Round) -> None:
         """Count one round."""
         self.rounds += 1
-        self.output_tokens += len(step.output)
-        if not step.drafted:
+        self.output_tokens += len(finished.output)
+        if not finished.drafted:
             self.undrafted += 1
             return
-        self.drafted[step.source] += step.drafted
-        self.accepted[step.source] += step.accepted
-        self.drafted_at.update(range(step.drafted))
-        self.accepted_at.update(range(step.accepted))
+        self.drafted[finished.source] += finished.drafted
+        self.accepted[finished.source] += finished.accepted
+        self.drafted_at.update(range(finished.drafted))
+        self.accepted_at.update(range(finished.accepted))
 
     def add(self, other: "Stats") -> None:
         """Count the rounds of another text too."""

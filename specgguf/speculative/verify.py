@@ -2,23 +2,9 @@
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from specgguf.speculative.context import Logits
-
-
-class Chooser(Protocol):
-    """A `Sampler`, or what stands around one."""
-
-    @property
-    def seed(self) -> int:
-        """What the noise depends on."""
-
-    def sample(self, logits: NDArray[np.float32], tokens: Sequence[int], ahead: Sequence[int] = ()) -> int:
-        """As `Sampler.sample`."""
+from specgguf.speculative.sequence import Chooser
 
 
 @dataclass(frozen=True, slots=True)

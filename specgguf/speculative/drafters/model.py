@@ -1,77 +1,75 @@
-"""Who guesses the next tokens."""
+"""Drafts from a small model."""
 
-from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specgguf.errors import ContextError
-from specgguf.speculative.context import Context, common_prefix
-from specgguf.speculative.sampling import Sampler
-
-Wish = Callable[[Sequence[float]], bool]
-"""Whether to draft one more token, given the draft's probabilities of those drafted so far."""
-
-
-@dataclass(slots=True)
-class Draft:
-    """Guessed tokens. A bad guess costs time, never text."""
-
-    source: str = "none"
-    tokens: list[int] = field(default_factory=list)
-    unsent: list[int] = field(default_factory=list)
-    """Tokens drafted behind those, but not worth verifying."""
-    probabilities: list[float] = field(default_factory=list)
-    """How sure the drafter was of each of both."""
-    seconds: float = 0.0
-    """Time spent on it."""
+from specgguf.speculative.context import Context, Evaluated, Part, common_prefix
+from specgguf.speculative.drafters.base import Draft, GoOn
+from specgguf.speculative.sequence import TokenSequence
 
 
 class ModelDrafter:
-    """Drafts with a small model that has the target's tokenizer and draws the target's noise.
+    """Drafts with a model that has the target's tokenizer and draws the target's noise.
 
     After a round its cache holds the tokens it drafted except the last. `sync` keeps the accepted ones of them
-    and decodes, in one batch, only what came after: no token is decoded twice, and one that is not asked for a while
-    does no work at all.
+    and decodes, in one batch, only what came after: no token is decoded twice, and while nobody asks it for a draft
+    it does no work at all.
     """
 
-    source = "model"
+    name = "model"
+    is_free = False
+    taps: tuple[int, ...] = ()
 
-    def __init__(self, context: Context, sampler: Sampler, num_shared: int, eog: Container[int]) -> None:
+    def __init__(self, context: Context, num_shared: int, eog: Container[int]) -> None:
         """`num_shared`: ids below it exist in both vocabularies; no other is drafted or fed to the draft."""
         self._context = context
-        self._sampler = sampler
         self._num_shared = num_shared
         self._eog = eog
 
-    def behind(self, tokens: Sequence[int]) -> int:
-        """How many of `tokens` its cache does not hold."""
-        return len(tokens) - common_prefix(self._context.tokens, tokens)
+    def begin(self, sequence: TokenSequence, num_kept: int) -> None:
+        """Nothing: `sync` finds out what the cache holds."""
 
-    def draft(self, tokens: Sequence[int], limit: int, want_more: Wish = lambda _: True) -> Draft:
-        """At most `limit` tokens, fewer where the draft's context ends, the text would end, or no more are wanted."""
-        draft = Draft(self.source)
-        begin_s = self._context.decode_s
-        limit = min(limit, self._context.n_ctx - len(tokens) + 1)
+    def read(self, evaluated: Evaluated, num_kept: int) -> None:
+        """Nothing: it computes all it needs itself."""
+
+    def backlog(self, sequence: TokenSequence) -> int:
+        """Tokens that its cache does not hold."""
+        return len(sequence.tokens) - common_prefix(self._context.tokens[sequence.id], sequence.tokens)
+
+    def draft(self, sequence: TokenSequence, limit: int, go_on: GoOn) -> Draft:
+        """Fewer tokens where the draft's context ends or the text would end."""
+        context, tokens, draft = self._context, sequence.tokens, Draft(self.name)
+        begin_s = context.decode_s
+        limit = min(limit, context.n_ctx - len(tokens) + 1)
         while len(draft.tokens) < limit and not (draft.tokens and draft.tokens[-1] in self._eog):
-            if not want_more(draft.probabilities):
+            if not go_on(draft.probabilities):
                 break
-            if not draft.tokens:
-                held = common_prefix(self._context.tokens, tokens)
-                if any(token >= self._num_shared for token in tokens[held:]):
-                    break
-                logits = self._context.sync(tokens, rows=1)
+            if draft.tokens:
+                rows = context.decode([Part(sequence.id, draft.tokens[-1:], 1)])[0].logits
+            elif self._can_read(sequence):
+                rows = context.sync(sequence.id, tokens, rows=1)
             else:
-                logits = self._context.decode(draft.tokens[-1:], rows=1)
+                break
+            logits = rows[0, : self._num_shared]
             try:
-                token = self._sampler.sample(logits[0, : self._num_shared], tokens, draft.tokens)
+                token = sequence.sampler.sample(logits, tokens, draft.tokens)
             except ContextError:  # nothing the grammar allows, or no numbers: the target may still know better
                 break
-            draft.probabilities.append(_probability(logits[0, : self._num_shared], token, self._sampler.temperature))
+            draft.probabilities.append(_probability(logits, token, sequence.sampler.temperature))
             draft.tokens.append(token)
-        draft.seconds = self._context.decode_s - begin_s
+        draft.seconds = context.decode_s - begin_s
         return draft
+
+    def accept(self, sequence: TokenSequence, sent: int, accepted: int) -> None:
+        """Nothing: `sync` finds out."""
+
+    def _can_read(self, sequence: TokenSequence) -> bool:
+        """Whether it has all the tokens that its cache does not hold yet."""
+        held = len(sequence.tokens) - self.backlog(sequence)
+        return all(token < self._num_shared for token in sequence.tokens[held:])
 
 
 def _probability(logits: NDArray[np.float32], token: int, temperature: float) -> float:

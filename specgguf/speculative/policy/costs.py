@@ -1,11 +1,9 @@
-"""What a target decode costs by its width, and what a draft step costs."""
+"""What a target decode costs by its width, and what a drafter's step costs."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from math import exp, log
-from typing import Any
-
-from specgguf.speculative.context import Context
+from typing import Any, TypedDict
 
 _MEMORY = 12.0
 """A time is an average over about so many rounds."""
@@ -17,10 +15,17 @@ _FIRST = 3
 """Rounds, the fastest of which tells how fast the machine is where it was known only how widths compare."""
 _GROWTH = 0.3
 """Until twice the width is seen: time grows with this power of it. 0 would be free, 1 no better than one by one."""
-_DRAFT = 0.2
+_STEP = 0.2
 """Until seen: a draft step in plain target steps."""
 _CATCH_UP = 0.25
-"""Until seen: decoding one of the tokens the draft has missed, in draft steps."""
+"""Until seen: decoding one of the tokens that a drafter has missed, in draft steps."""
+
+
+class DrafterTimes(TypedDict, total=False):
+    """Seconds of a draft step, and of each token that the drafter has missed; what is not there is not known."""
+
+    step: float
+    catch_up: float
 
 
 class _Time:
@@ -44,7 +49,7 @@ class _Time:
 
 
 class WidthCosts:
-    """Seconds of a target decode by width, of a draft step, and of a token the draft has to catch up with.
+    """Seconds of a target decode by width, and for each drafter of a step, and of a token that it has missed.
 
     A table as jagged as the machine is; no line is fitted through it. All entries share one scale, so that a
     machine that becomes slower as a whole is seen to be so at every width, whichever is in use.
@@ -54,13 +59,12 @@ class WidthCosts:
         self,
         cap: int,
         times: Mapping[int, float] | None = None,
-        draft_step: float | None = None,
-        catch_up: float | None = None,
+        drafters: Mapping[str, DrafterTimes] | None = None,
         allowed: Collection[int] | None = None,
         rounds: float = _MEMORY,
     ) -> None:
         """`cap`: the longest draft; `allowed`: the only widths to decode; the rest: what earlier runs have measured,
-        in so many `rounds`.
+        in so many `rounds`, the times of drafters by their names.
         """
         self._allowed = sorted(n for n in (allowed or range(1, cap + 2)) if 1 <= n <= cap + 1)
         self.cap = self._allowed[-1] - 1
@@ -68,8 +72,10 @@ class WidthCosts:
         self._scale = self._scale_when_plain = 0.0
         self._unscaled = 0 if times and rounds else _FIRST
         self._times = {n: _Time(log(seconds), rounds) for n, seconds in sorted((times or {}).items())}
-        self._draft = _Time(_log(draft_step), rounds) if draft_step is not None else None
-        self._catch_up = _Time(_log(catch_up), rounds) if catch_up is not None else None
+        self._steps, self._catch_ups = (
+            {name: _Time(_log(known[what]), rounds) for name, known in (drafters or {}).items() if what in known}
+            for what in ("step", "catch_up")
+        )
         self._padded: list[tuple[int, float]] = []  # both derived, and empty when out of date
         self._extras: list[float] = []
 
@@ -92,15 +98,15 @@ class WidthCosts:
             self._scale_when_plain = self._scale
         self._padded, self._extras = [], []
 
-    def observe_draft(self, steps: int, seconds: float, behind: int = 0) -> None:
-        """The draft has decoded `behind` tokens that it had missed, then taken `steps` steps."""
-        if behind <= 1:
-            self._draft = self._draft or _Time(_log(self.draft_step) - self._scale)
-            self._draft.observe(_log(seconds / steps) - self._scale)
+    def observe_draft(self, drafter: str, steps: int, seconds: float, missed: int = 0) -> None:
+        """A drafter has decoded the tokens that it had missed, then taken `steps` steps."""
+        if missed <= 1:
+            time = self._steps.setdefault(drafter, _Time(_log(self.draft_step(drafter)) - self._scale))
+            time.observe(_log(seconds / steps) - self._scale)
         else:
-            rest = max(seconds - steps * self.draft_step, 0.0) / behind
-            self._catch_up = self._catch_up or _Time(_log(self.catch_up) - self._scale)
-            self._catch_up.observe(_log(rest) - self._scale)
+            rest = max(seconds - steps * self.draft_step(drafter), 0.0) / missed
+            time = self._catch_ups.setdefault(drafter, _Time(_log(self.catch_up(drafter)) - self._scale))
+            time.observe(_log(rest) - self._scale)
 
     @property
     def plain(self) -> float:
@@ -113,15 +119,15 @@ class WidthCosts:
         time = self._times.get(self.width(1))
         return time is not None and time.weight >= 2 and abs(self._scale - self._scale_when_plain) < _CLAMP / 2
 
-    @property
-    def draft_step(self) -> float:
+    def draft_step(self, drafter: str) -> float:
         """Seconds of one draft step."""
-        return exp(self._scale + self._draft.value) if self._draft else self.plain * _DRAFT
+        known = self._steps.get(drafter)
+        return exp(self._scale + known.value) if known else self.plain * _STEP
 
-    @property
-    def catch_up(self) -> float:
-        """Seconds for each token that the draft has missed."""
-        return exp(self._scale + self._catch_up.value) if self._catch_up else self.draft_step * _CATCH_UP
+    def catch_up(self, drafter: str) -> float:
+        """Seconds for each token that the drafter has missed."""
+        known = self._catch_ups.get(drafter)
+        return exp(self._scale + known.value) if known else self.draft_step(drafter) * _CATCH_UP
 
     def time(self, width: int) -> float:
         """Seconds of a target decode of exactly `width` rows."""
@@ -144,12 +150,10 @@ class WidthCosts:
 
     def table(self) -> dict[str, Any]:
         """What was learned, as arguments for the next run's: the rest is not known yet."""
-        known: dict[str, Any] = {"times": {width: self.time(width) for width in self._times}}
-        if self._draft:
-            known["draft_step"] = self.draft_step
-        if self._catch_up:
-            known["catch_up"] = self.catch_up
-        return known
+        drafters: dict[str, DrafterTimes] = {name: {"step": self.draft_step(name)} for name in self._steps}
+        for name in self._catch_ups:
+            drafters.setdefault(name, {})["catch_up"] = self.catch_up(name)
+        return {"times": {width: self.time(width) for width in self._times}, "drafters": drafters}
 
     def _table(self) -> list[tuple[int, float]]:
         """Width and seconds for 1, 2, ... rows."""
@@ -183,19 +187,6 @@ def fixed_speed(times: Mapping[int, float], num_draft: int, acceptance: float, s
     """
     round_s = min(seconds for width, seconds in times.items() if width > num_draft) + num_draft * step_s
     return sum(acceptance**i for i in range(num_draft + 1)) / round_s
-
-
-def time_widths(context: Context, tokens: Sequence[int], widths: Sequence[int]) -> dict[int, float]:
-    """Seconds of a batch by width: the last of `tokens`, as many as the widest has, decoded behind the others."""
-    depth = len(tokens) - max(widths)
-    context.sync(tokens[:depth])
-    seconds = {}
-    for width in widths:
-        begin_s = context.decode_s
-        context.decode(tokens[depth : depth + width], rows=width)
-        seconds[width] = context.decode_s - begin_s
-        context.truncate(depth)
-    return seconds
 
 
 def _growth(ratio: float) -> float:

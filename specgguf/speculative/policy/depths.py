@@ -21,7 +21,7 @@ class CostsByDepth:
         self._costs = {level: WidthCosts(cap, **table, allowed=allowed) for level, table in (tables or {}).items()}
 
     def at(self, depth: int) -> WidthCosts:
-        """The costs behind `depth` tokens; to begin with, those of the nearest depth that is known are a guess."""
+        """The costs after `depth` tokens; to begin with, those of the nearest depth that is known are a guess."""
         level = level_of(depth)
         if level not in self._costs:
             nearest = min(self._costs, key=lambda known: abs(known - level), default=None)

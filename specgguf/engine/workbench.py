@@ -1,0 +1,74 @@
+"""What measuring needs of an engine beyond answers: timing, replaying, starting cold."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specgguf.engine.engine import Engine
+from specgguf.exact.choice import MAX_WIDTH
+from specgguf.speculative.context import Context, Part
+from specgguf.speculative.controller import Plain
+from specgguf.speculative.drafters.base import Drafter
+
+
+class Workbench:
+    """An engine whose contexts are open for at least so many tokens."""
+
+    def __init__(self, engine: Engine, n_ctx: int) -> None:
+        """Raises ContextError where there is too little memory."""
+        self.engine = engine
+        self._target = engine.open(n_ctx)
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that the target's context holds."""
+        return self._target.n_ctx
+
+    def drafters(self) -> list[Drafter]:
+        """Those that have to earn the time of their steps."""
+        return [drafter for drafter in self.engine.drafters() if not drafter.is_free]
+
+    def start_cold(self) -> None:
+        """Empty all caches, and forget texts and what was learned about drafts; costs stay known."""
+        self.engine.clear()
+        self.engine.memory.learn_anew(self.engine.memory.policy.tables())
+
+    def replay(self, prompt: Sequence[int], output: Sequence[int], width: int) -> Iterator[NDArray[np.float32]]:
+        """The target's logits, shape (n_vocab,), at every token of an answer that is known already.
+
+        The answer is decoded in batches of `width` tokens, or the next exact width. A row is valid until the next one.
+        """
+        width_of = Plain(self.engine.widths).width
+        tokens = [*prompt, *output[:-1]]
+        self._target.sync(0, tokens[: len(prompt) - 1])
+        for start in range(len(prompt) - 1, len(tokens), width):
+            part = tokens[start : start + width]
+            (evaluated,) = self._target.decode([Part(0, part, len(part))], width_of(width))
+            yield from evaluated.logits
+
+    def time_widths(self, tokens: Sequence[int]) -> dict[int, float]:
+        """Seconds of a batch of the target by width: the last of `tokens`, decoded once more after the others.
+
+        All widths up to the usual cap, of wider ones a few.
+        """
+        widths = [
+            width
+            for width in self.engine.widths or range(1, self.engine.max_width + 1)
+            if width <= MAX_WIDTH or width.bit_count() == 1 or width == self.engine.max_width
+        ]
+        tokens = list(tokens) * -(-(self.engine.max_width + 1) // len(tokens))
+        return time_widths(self._target, tokens[: self.n_ctx], widths)
+
+
+def time_widths(context: Context, tokens: Sequence[int], widths: Sequence[int]) -> dict[int, float]:
+    """Seconds of a batch by width: the last of `tokens`, as many as the widest has, decoded after the others."""
+    depth = len(tokens) - max(widths)
+    context.sync(0, tokens[:depth])
+    seconds = {}
+    for width in widths:
+        begin_s = context.decode_s
+        context.decode([Part(0, tokens[depth : depth + width], width)])
+        seconds[width] = context.decode_s - begin_s
+        context.truncate(0, depth)
+    return seconds
