@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from specgguf.exact.classes import expected_speed, measure
 from specgguf.speculative.controller import Fixed, Plain
 from specgguf.speculative.drafters.model import ModelDrafter
-from specgguf.speculative.loop import speculate
 from specgguf.speculative.sampling import Sampler
-from tests.speculative.toy import NUM_TOKENS, ToyContext, blend, table
+from tests.contract import decode
+from tests.speculative.toy import NUM_TOKENS, ToyContext, blend, rounds, table
 
 CLASSES = ((1, 2, 3), (4, 6), (5,), (7, 8))
 
@@ -23,19 +23,21 @@ class RoundingContext(ToyContext):
         self.depth = depth
         self.widths: list[int] = []
 
-    def _evaluate(self, tokens, start, rows):
-        logits = super()._evaluate(tokens, start, rows)
+    def _evaluate(self, parts):
+        ((_, tokens, rows),), start = parts, len(self.tokens[0])
+        logits, hidden = super()._evaluate(parts)
         if rows:
             self.widths.append(len(tokens))
+            self.decode_s += 1.0
             logits += next(i for i, widths in enumerate(self.classes) if len(tokens) in widths)
             logits[:, 0] += 0.5 * (start >= self.depth and len(tokens) == 1)
-        return logits * logits  # not a shift, so that choices differ
+        return logits * logits, hidden  # not a shift, so that choices differ
 
 
 def measured(context, depths=(3, 12)):
     done = []
     text = [i % NUM_TOKENS for i in range(40)]
-    found = measure(context, text, depths, 8, lambda: len(context.widths), lambda *progress: done.append(progress))
+    found = measure(context, text, depths, 8, lambda *progress: done.append(progress))
     assert done == [(i, 24) for i in range(1, 25)]
     assert found.seconds == dict.fromkeys(range(1, 9), 1.0)
     return found.classes
@@ -53,11 +55,11 @@ def test_a_change_with_depth_is_found():
 
 def test_a_width_that_does_not_repeat_itself_is_in_no_class():
     class Restless(RoundingContext):
-        def _evaluate(self, tokens, start, rows):
-            logits = super()._evaluate(tokens, start, rows)
-            if len(tokens) == 5:
+        def _evaluate(self, parts):
+            logits, hidden = super()._evaluate(parts)
+            if len(parts[0].tokens) == 5:
                 logits[0, 0] += len(self.widths)
-            return logits
+            return logits, hidden
 
     assert measured(Restless(table(1))) == ((1, 2, 3), (4, 6), (7, 8))
 
@@ -73,8 +75,8 @@ def test_a_width_that_does_not_repeat_itself_is_in_no_class():
 def test_inside_a_class_a_draft_changes_nothing(seed, temperature, widths, num_draft, agreement):
     def run(controller):
         target = RoundingContext(table(seed), n_ctx=50, max_rows=max(widths))
-        steps = speculate(target, controller, sampler, [1, 2, 3], (), 60)
-        tokens = [token for step in steps for token in step.output]
+        found = rounds(target, controller, sampler, [1, 2, 3], max_tokens=60)
+        tokens = [token for one in found for token in one.output]
         assert set(target.widths) <= set(widths)
         return tokens
 
@@ -82,17 +84,17 @@ def test_inside_a_class_a_draft_changes_nothing(seed, temperature, widths, num_d
     draft = ToyContext(blend(table(seed), table(seed + 1), agreement), max_rows=1)
     plain = run(Plain(widths))
     assert len(plain) == 48
-    assert run(Fixed(ModelDrafter(draft, sampler, NUM_TOKENS, ()), num_draft, widths)) == plain
+    assert run(Fixed(ModelDrafter(draft, NUM_TOKENS, ()), num_draft, widths)) == plain
 
 
 def test_filling_up_needs_room_for_rows():
     context = ToyContext(table(1), max_rows=4)
-    assert context.decode([1, 2], rows=2, width=4).shape == (2, NUM_TOKENS)
-    assert (context.tokens, context.cache) == ([1, 2], [1, 2, 2, 2])
-    context.decode([3], rows=1)
+    assert decode(context, [1, 2], rows=2, width=4).shape == (2, NUM_TOKENS)
+    assert (context.tokens, context.cache) == ([[1, 2]], [1, 2, 2, 2])
+    decode(context, [3], rows=1)
     assert context.cache == [1, 2, 3]
     with pytest.raises(ValueError, match="at most 4"):
-        context.decode([1, 2], rows=2, width=5)
+        decode(context, [1, 2], rows=2, width=5)
 
 
 def test_the_speed_to_be_expected_counts_cheap_wide_batches():

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 
+from specgguf.speculative.drafters.base import Draft as Drafted
 from specgguf.speculative.policy.costs import WidthCosts
-from specgguf.speculative.policy.length import Adaptive
+from specgguf.speculative.policy.loss_budget import LossBudget
+from specgguf.speculative.policy.pace import Pace
+from specgguf.speculative.policy.stopping import OptimalStopping
+from specgguf.speculative.verify import Verdict
 
 CAP = 15
 TRACES = json.loads((Path(__file__).parent.parent / "data" / "traces.json").read_text())
@@ -31,7 +35,7 @@ class Machine:
 
     def costs(self, **more) -> WidthCosts:
         """All of it known beforehand; and no draft ever has to catch up."""
-        return WidthCosts(CAP, self.times, self.step, 0.0, **more)
+        return WidthCosts(CAP, self.times, {"model": {"step": self.step, "catch_up": 0.0}}, **more)
 
 
 def machine(name: str) -> Machine:
@@ -43,6 +47,35 @@ def machine(name: str) -> Machine:
         low, high = max(k for k in known if k <= n), min(k for k in known if k >= n)
         times[n] = known[low] + (known[high] - known[low]) * (n - low) / max(1, high - low)
     return Machine(times, table["draft"] / 1000)
+
+
+class Policy:
+    """The rules for a draft model, and for drafts that are free, in one text."""
+
+    def __init__(self, costs: WidthCosts) -> None:
+        self.pace = Pace(costs)
+        self.model = OptimalStopping("model", self.pace)
+        self.free = LossBudget(self.pace)
+
+    @property
+    def costs(self) -> WidthCosts:
+        return self.pace.costs
+
+    def begin(self, backlog: int = 0) -> None:
+        self.pace.begin()
+        self.model.begin(backlog)
+        self.free.begin(0)
+
+    def observe(self, target_s: float, sent: int, accepted: int, draft: Drafted, output: int | None = None) -> None:
+        """`output`: the last token of the round, where it matters."""
+        verdict = Verdict(accepted, [0] * accepted + [-1 if output is None else output])
+        lost = self.pace.observe(sent, accepted + 1, target_s, draft.seconds)
+        drafted = {"model": self.model, "ngram": self.free}.get(draft.source)
+        for rule in (self.model, self.free):
+            if rule is drafted:
+                rule.observe(draft, verdict, lost)
+            else:
+                rule.pass_over(accepted + 1)
 
 
 @dataclass(frozen=True)
@@ -66,23 +99,24 @@ class Noise:
         return exp(self.random.gauss(0, self.share)) * (3 if self.random.random() < self.outliers else 1)
 
 
-def one_round(policy: Adaptive, on: Machine, known: Sequence[float], matched: int, noise: Times = lambda: 1.0) -> Round:
+def one_round(policy: Policy, on: Machine, known: Sequence[float], matched: int, noise: Times = lambda: 1.0) -> Round:
     """`known`: the draft's probabilities; `matched`: how many of its tokens are the target's own.
 
     The policy sees times with noise; the round is charged the true ones.
     """
-    parked, top1 = policy.parked, []
-    while len(top1) < CAP and policy.want_more(top1):
+    parked, top1 = policy.model.parked, []
+    while len(top1) < CAP and policy.model.go_on(top1):
         top1.append(known[len(top1)] if len(top1) < len(known) else 0.5)
-    sent = policy.take(top1)
+    sent, _ = policy.model.choose(top1)
     accepted = min(sent, matched)
     target_s, draft_s = on.times[policy.costs.width(sent + 1)], on.step * len(top1)
-    more = matched > sent if accepted == sent < len(top1) else None
-    policy.observe(sent, accepted, target_s * noise(), draft_s * noise(), top1, more)
+    noisy_s = target_s * noise()
+    draft = Drafted("model" if top1 else "none", [0] * sent, [0] * (len(top1) - sent), top1, draft_s * noise())
+    policy.observe(noisy_s, sent, accepted, draft, 0 if matched > sent else 1)
     return Round(len(top1), sent, accepted, target_s + draft_s, parked)
 
 
-def rounds(policy: Adaptive, on: Machine, name: str, noise: Times = lambda: 1.0, repeat: int = 1) -> list[Round]:
+def rounds(policy: Policy, on: Machine, name: str, noise: Times = lambda: 1.0, repeat: int = 1) -> list[Round]:
     """A recorded text, `repeat` times over."""
     matches, known = (TRACES["prompts"][name][key] * repeat for key in ("matched", "top1"))
     at, total, played = 0, len(matches), []
@@ -93,7 +127,7 @@ def rounds(policy: Adaptive, on: Machine, name: str, noise: Times = lambda: 1.0,
 
 
 def replay(
-    policy: Adaptive, on: Machine, names: Sequence[str], noise: Times = lambda: 1.0, repeat: int = 1
+    policy: Policy, on: Machine, names: Sequence[str], noise: Times = lambda: 1.0, repeat: int = 1
 ) -> dict[str, float]:
     """Speed relative to plain decoding, for each recorded text, one after another, each `repeat` times over."""
     return {name: speed(rounds(policy, on, name, noise, repeat), on) for name in names}
@@ -148,7 +182,7 @@ class Draft:
             yield known, matched
 
 
-def play(policy: Adaptive, on: Machine, draft: Draft, rounds: int, noise: Times = lambda: 1.0) -> list[Round]:
+def play(policy: Policy, on: Machine, draft: Draft, rounds: int, noise: Times = lambda: 1.0) -> list[Round]:
     """So many rounds."""
     return [one_round(policy, on, *drafted, noise) for _, drafted in zip(range(rounds), draft, strict=False)]
 

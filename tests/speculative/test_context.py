@@ -10,7 +10,7 @@ from tests.speculative.toy import ToyContext, table
 class TestToyContext(ContextContract):
     @pytest.fixture
     def context(self):
-        return ToyContext(table(1, num_tokens=20), n_ctx=64)
+        return ToyContext(table(1, num_tokens=20), n_ctx=64, n_seq=2)
 
 
 @given(st.integers(0, 600), st.integers(0, 600), st.integers(0, 3))

@@ -7,12 +7,10 @@ from hypothesis import strategies as st
 
 from specgguf.speculative.controller import Auto
 from specgguf.speculative.drafters.model import ModelDrafter
-from specgguf.speculative.drafters.ngram import SuffixDrafter
-from specgguf.speculative.loop import speculate
-from specgguf.speculative.policy.depths import CostsByDepth
-from specgguf.speculative.policy.length import Adaptive
+from specgguf.speculative.drafters.ngram import NgramDrafter
+from specgguf.speculative.policy.policy import Policy
 from specgguf.speculative.sampling import Sampler
-from tests.speculative.toy import NUM_TOKENS, ToyContext, blend, reference, run, table
+from tests.speculative.toy import NUM_TOKENS, ToyContext, blend, reference, rounds, run, table
 
 
 class TimedContext(ToyContext):
@@ -22,9 +20,9 @@ class TimedContext(ToyContext):
         super().__init__(logits_of, **settings)
         self.seconds = seconds
 
-    def _evaluate(self, tokens, start, rows):
-        self.decode_s += self.seconds(len(tokens))
-        return super()._evaluate(tokens, start, rows)
+    def _evaluate(self, parts):
+        self.decode_s += self.seconds(sum(len(part.tokens) for part in parts))
+        return super()._evaluate(parts)
 
 
 def cheap(width):
@@ -35,12 +33,10 @@ def dear(width):
     return 1.0 * width
 
 
-def auto(target, draft_logits, sampler, sources, draft_s=0.1, on_change=lambda _: None):
+def auto(target, draft_logits, names, draft_s=0.1, on_change=lambda _: None):
     draft = TimedContext(draft_logits, lambda width: draft_s * width, max_rows=1)
-    model = ModelDrafter(draft, sampler, NUM_TOKENS, ()) if "model" in sources else None
-    suffix = SuffixDrafter() if "ngram" in sources else None
-    costs = CostsByDepth(target.max_rows - 1)
-    return Auto(Adaptive(costs.at(0)), costs, model, suffix, on_change)
+    known = {"model": ModelDrafter(draft, NUM_TOKENS, ()), "ngram": NgramDrafter()}
+    return Auto(Policy(target.max_rows - 1), [known[name] for name in names], on_change)
 
 
 @settings(max_examples=100, deadline=None)
@@ -55,33 +51,33 @@ def auto(target, draft_logits, sampler, sources, draft_s=0.1, on_change=lambda _
 def test_the_text_is_plain_decodings(seed, temperature, agreement, cost, sources, prompt):
     sampler = Sampler(temperature=temperature, seed=seed)
     target = TimedContext(table(seed), cost)
-    controller = auto(target, blend(table(seed), table(seed + 1), agreement), sampler, sources)
+    controller = auto(target, blend(table(seed), table(seed + 1), agreement), sources)
     output = run(target, controller, sampler, prompt, max_tokens=60)
     assert output == reference(target.logits_of, sampler, prompt, (), 60)
 
 
-def rounds(cost, agreement, logits_of=None, sources=("model", "ngram"), draft_s=0.1):
+def counted(cost, agreement, logits_of=None, sources=("model", "ngram"), draft_s=0.1):
     """How many tokens the rounds of a long text put out, and who drafted them."""
     logits_of = logits_of or table(3)
     target = TimedContext(logits_of, cost)
-    controller = auto(target, blend(logits_of, table(4), agreement), Sampler(), sources, draft_s)
-    steps = list(speculate(target, controller, Sampler(), [1, 2, 3], (), 400))
-    return len(steps), Counter(step.source for step in steps if step.drafted)
+    controller = auto(target, blend(logits_of, table(4), agreement), sources, draft_s)
+    found = list(rounds(target, controller, Sampler(), [1, 2, 3], max_tokens=400))
+    return len(found), Counter(one.source for one in found if one.drafted)
 
 
 def test_a_good_draft_is_used_where_wide_batches_are_cheap():
-    count, sources = rounds(cheap, 1.0, sources=("model",))
+    count, sources = counted(cheap, 1.0, sources=("model",))
     assert count < 120
     assert sources["model"] > 0.8 * count
 
 
 def test_and_hardly_ever_where_they_are_dear():
-    count, sources = rounds(dear, 1.0, sources=("model",))
+    count, sources = counted(dear, 1.0, sources=("model",))
     assert sources["model"] < 0.15 * count
 
 
 def test_a_bad_draft_is_parked():
-    count, sources = rounds(cheap, 0.0, sources=("model",))
+    count, sources = counted(cheap, 0.0, sources=("model",))
     assert sources["model"] < 0.15 * count
 
 
@@ -94,8 +90,8 @@ def test_a_change_of_mind_is_told_in_a_line():
 
     told = []
     target = TimedContext(sharp(3), cheap)
-    controller = auto(target, draft, Sampler(), ("model",), on_change=told.append)
-    list(speculate(target, controller, Sampler(), [1, 2, 3], (), 1200))
+    controller = auto(target, draft, ("model",), on_change=told.append)
+    list(rounds(target, controller, Sampler(), [1, 2, 3], max_tokens=1200))
     assert ["parked" in line for line in told] == [True, False] * (len(told) // 2)
     assert 2 <= len(told) <= 10
     assert "the best draft would lose" in told[0]
@@ -107,6 +103,6 @@ def test_text_that_repeats_is_copied_rather_than_drafted():
         logits[(1, 4, 2, 5, 3)[len(prefix) % 5]] += 50
         return logits
 
-    count, sources = rounds(cheap, 0.7, repeating, draft_s=0.5)
+    count, sources = counted(cheap, 0.7, repeating, draft_s=0.5)
     assert count < 120
     assert sources["ngram"] > 0.7 * count

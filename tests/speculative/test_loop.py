@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specgguf.speculative.controller import Fixed, Plain
-from specgguf.speculative.drafters.model import Draft, ModelDrafter
-from specgguf.speculative.loop import speculate
+from specgguf.speculative.drafters.base import Draft
+from specgguf.speculative.drafters.model import ModelDrafter
+from specgguf.speculative.loop import prefill, speculate
 from specgguf.speculative.sampling import Sampler
-from tests.speculative.toy import NUM_TOKENS, PLAIN, ToyContext, blend, reference, run, table
+from specgguf.speculative.sequence import TokenSequence
+from tests.speculative.toy import NUM_TOKENS, PLAIN, ToyContext, blend, reference, rounds, run, table
 
 
 class Guesser(Plain):
@@ -21,9 +23,9 @@ class Guesser(Plain):
         self.random = random.Random(seed)
         self.most = most
 
-    def draft(self, tokens, limit):
-        count = self.random.randint(0, max(0, min(limit, self.most)))
-        return Draft("guess", [self.random.randrange(NUM_TOKENS) for _ in range(count)])
+    def draft(self, sequences, limits):
+        counts = [self.random.randint(0, max(0, min(limit, self.most))) for limit in limits]
+        return [Draft("guess", [self.random.randrange(NUM_TOKENS) for _ in range(count)]) for count in counts]
 
 
 samplers = st.builds(
@@ -60,7 +62,7 @@ def test_a_draft_model_changes_nothing(
     draft_logits_of = other if draft_tokens != NUM_TOKENS else blend(logits_of, other, agreement)
     target = ToyContext(logits_of, n_ctx=n_ctx)
     draft = ToyContext(draft_logits_of, n_ctx=draft_n_ctx, max_rows=1)
-    drafter = ModelDrafter(draft, sampler, min(NUM_TOKENS, draft_tokens), eog)
+    drafter = ModelDrafter(draft, min(NUM_TOKENS, draft_tokens), eog)
     output = run(target, Fixed(drafter, num_draft), sampler, prompt, eog, max_tokens)
     assert output == reference(logits_of, sampler, prompt, eog, max_tokens, n_ctx)
 
@@ -83,16 +85,16 @@ def test_no_draft_is_plain_decoding(seed, sampler, prompt, eog):
 
 
 @settings(max_examples=50, deadline=None)
-@given(seed=st.integers(0, 1000), rounds=st.integers(0, 5), prompt=prompts)
-def test_an_abandoned_loop_leaves_contexts_that_can_go_on(seed, rounds, prompt):
+@given(seed=st.integers(0, 1000), num_rounds=st.integers(0, 5), prompt=prompts)
+def test_an_abandoned_loop_leaves_contexts_that_can_go_on(seed, num_rounds, prompt):
     sampler = Sampler(temperature=1.0, seed=seed)
     target = ToyContext(table(seed))
     draft = ToyContext(blend(table(seed), table(seed + 1), 0.8), max_rows=1)
-    drafter = ModelDrafter(draft, sampler, NUM_TOKENS, ())
+    drafter = ModelDrafter(draft, NUM_TOKENS, ())
     tokens = list(prompt)
-    loop = speculate(target, Fixed(drafter, 3), sampler, prompt, (), 50)
-    for _, step in zip(range(rounds), loop, strict=False):
-        tokens += step.output
+    loop = rounds(target, Fixed(drafter, 3), sampler, prompt, (), 50)
+    for _, one in zip(range(num_rounds), loop, strict=False):
+        tokens += one.output
     loop.close()
     more = run(target, Fixed(drafter, 3), sampler, tokens, max_tokens=20)
     assert more == reference(target.logits_of, sampler, tokens, (), 20)
@@ -101,10 +103,10 @@ def test_an_abandoned_loop_leaves_contexts_that_can_go_on(seed, rounds, prompt):
 def test_a_perfect_draft_is_accepted_whole_and_decodes_no_token_twice():
     sampler = Sampler(temperature=1.0, seed=3)
     target, draft = ToyContext(table(5)), ToyContext(table(5), max_rows=1)
-    drafter = ModelDrafter(draft, sampler, NUM_TOKENS, ())
-    steps = list(speculate(target, Fixed(drafter, 4), sampler, [1, 2, 3], (), 40))
-    assert [step.accepted for step in steps] == [4] * 8
-    assert [len(step.output) for step in steps] == [5] * 8
+    drafter = ModelDrafter(draft, NUM_TOKENS, ())
+    found = list(rounds(target, Fixed(drafter, 4), sampler, [1, 2, 3], (), 40))
+    assert [one.accepted for one in found] == [4] * 8
+    assert [len(one.output) for one in found] == [5] * 8
     assert draft.evaluated == list(range(3 + 40 - 2))  # not the last draft token, nor the last bonus token
 
 
@@ -112,15 +114,15 @@ def test_a_rejected_draft_is_replaced_without_decoding_the_accepted_part_again()
     sampler = Sampler()
     target = ToyContext(table(5))
     draft = ToyContext(blend(table(5), table(6), 0.7), max_rows=1)
-    drafter = ModelDrafter(draft, sampler, NUM_TOKENS, ())
+    drafter = ModelDrafter(draft, NUM_TOKENS, ())
     tokens = [1, 2, 3]
-    for step in speculate(target, Fixed(drafter, 4), sampler, tokens, (), 60):
+    for one in rounds(target, Fixed(drafter, 4), sampler, tokens, (), 60):
         begin = len(tokens)
-        tokens += step.output
+        tokens += one.output
         seen, draft.evaluated = draft.evaluated, []
         # Each position once a round, and of the earlier ones only the last draft token and its successor.
         assert seen == sorted(set(seen))
-        assert len(seen) <= step.drafted + 1 or begin == 3
+        assert len(seen) <= one.drafted + 1 or begin == 3
         assert all(position >= begin - 2 for position in seen) or begin == 3
 
 
@@ -128,21 +130,21 @@ def test_a_rejected_draft_is_replaced_without_decoding_the_accepted_part_again()
 def test_the_draft_keeps_to_its_limits(num_draft):
     sampler = Sampler()
     target = ToyContext(table(5), n_ctx=30, max_rows=6)
-    drafter = ModelDrafter(ToyContext(table(5), max_rows=1), sampler, NUM_TOKENS, ())
-    steps = list(speculate(target, Fixed(drafter, num_draft), sampler, [1] * 10, (), 100))
-    assert sum(len(step.output) for step in steps) == 21  # the context, and one token more that needs no place
-    assert max(step.drafted for step in steps) == min(num_draft, 5)
-    assert all(step.accepted == step.drafted for step in steps)
+    drafter = ModelDrafter(ToyContext(table(5), max_rows=1), NUM_TOKENS, ())
+    found = list(rounds(target, Fixed(drafter, num_draft), sampler, [1] * 10, (), 100))
+    assert sum(len(one.output) for one in found) == 21  # the context, and one token more that needs no place
+    assert max(one.drafted for one in found) == min(num_draft, 5)
+    assert all(one.accepted == one.drafted for one in found)
 
 
 def test_a_draft_whose_context_is_full_stops_and_the_text_goes_on():
     sampler = Sampler()
     target = ToyContext(table(5))
-    drafter = ModelDrafter(ToyContext(table(5), n_ctx=20, max_rows=1), sampler, NUM_TOKENS, ())
-    steps = list(speculate(target, Fixed(drafter, 4), sampler, [1, 2], (), 60))
-    assert steps[0].drafted == 4
-    assert steps[-1].drafted == 0
-    assert sum(len(step.output) for step in steps) == 60
+    drafter = ModelDrafter(ToyContext(table(5), n_ctx=20, max_rows=1), NUM_TOKENS, ())
+    found = list(rounds(target, Fixed(drafter, 4), sampler, [1, 2], (), 60))
+    assert found[0].drafted == 4
+    assert found[-1].drafted == 0
+    assert sum(len(one.output) for one in found) == 60
 
 
 def test_a_text_ends_with_the_first_end_token_even_inside_an_accepted_block():
@@ -150,6 +152,43 @@ def test_a_text_ends_with_the_first_end_token_even_inside_an_accepted_block():
     target = ToyContext(table(5))
     free = reference(target.logits_of, sampler, [1, 2], (), 40)
     end = free[10]
-    drafter = ModelDrafter(ToyContext(table(5), max_rows=1), sampler, NUM_TOKENS, {end})
+    drafter = ModelDrafter(ToyContext(table(5), max_rows=1), NUM_TOKENS, {end})
     output = run(target, Fixed(drafter, 7), sampler, [1, 2], {end}, 40)
     assert output == free[: free.index(end) + 1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    samplers=st.lists(samplers, min_size=3, max_size=3),
+    prompts=st.lists(prompts, min_size=1, max_size=3),
+    eog=eogs,
+    lengths=st.lists(st.integers(1, 40), min_size=3, max_size=3),
+    num_draft=st.integers(0, 4),
+)
+def test_sequences_that_share_a_batch_say_what_each_says_alone(seed, samplers, prompts, eog, lengths, num_draft):
+    target = ToyContext(table(seed), n_ctx=70, max_rows=12, n_seq=3)
+    draft = ToyContext(blend(table(seed), table(seed + 1), 0.8), n_ctx=70, max_rows=1, n_seq=3)
+    controller = Fixed(ModelDrafter(draft, NUM_TOKENS, eog), num_draft) if num_draft else PLAIN
+    sequences = [
+        TokenSequence(list(prompt), sampler, len(prompt) + length, id=number)
+        for number, (prompt, sampler, length) in enumerate(zip(prompts, samplers, lengths, strict=False))
+    ]
+    for sequence in sequences:
+        prefill(target, controller, sequence)
+    for one in speculate(target, controller, sequences, eog):
+        assert target.tokens[one.sequence] == sequences[one.sequence].tokens[:-1]
+    for number, prompt in enumerate(prompts):
+        alone = reference(target.logits_of, samplers[number], prompt, eog, lengths[number], target.n_ctx)
+        assert sequences[number].tokens == [*prompt, *alone]
+
+
+def test_sequences_share_their_batches():
+    target = ToyContext(table(5), n_seq=3)
+    sequences = [TokenSequence([1, 2, number], Sampler(), 3 + 10 * (number + 1), id=number) for number in range(3)]
+    for sequence in sequences:
+        prefill(target, PLAIN, sequence)
+    batches, decode = [], target.decode
+    target.decode = lambda parts, width=0: batches.append(len(parts)) or decode(parts, width)
+    list(speculate(target, PLAIN, sequences, ()))
+    assert batches == [3] * 10 + [2] * 10 + [1] * 10

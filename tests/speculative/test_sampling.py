@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from specgguf.errors import ContextError
 from specgguf.speculative.controller import Fixed
 from specgguf.speculative.drafters.model import ModelDrafter
-from specgguf.speculative.loop import speculate
 from specgguf.speculative.sampling import Sampler, gumbel_noise
-from tests.speculative.toy import NUM_TOKENS, PLAIN, ToyContext, blend, reference, run, table
+from tests.speculative.toy import NUM_TOKENS, PLAIN, ToyContext, blend, reference, rounds, run, table
 
 CHI_SQUARE_5_AT_0_001 = 20.515  # the 0.999 quantile of chi-square with five degrees of freedom
 NUM_DRAWS = 20_000
@@ -30,10 +29,10 @@ def assert_drawn_from(tokens, logits):
 def test_speculative_output_is_distributed_as_the_target_says(draft):
     sampler = Sampler(temperature=0.7, top_k=0, top_p=1.0, min_p=0.0, seed=11)
     logits = {"good": TARGET + np.float32(0.2) * np.arange(6, dtype=np.float32) % 1, "bad": -TARGET, "none": TARGET}
-    drafter = ModelDrafter(ToyContext(lambda _: logits[draft], 30_000, max_rows=1), sampler, NUM_TOKENS, ())
+    drafter = ModelDrafter(ToyContext(lambda _: logits[draft], 30_000, max_rows=1), NUM_TOKENS, ())
     target = ToyContext(lambda _: TARGET, 30_000)
-    steps = speculate(target, PLAIN if draft == "none" else Fixed(drafter, 4), sampler, [0], (), NUM_DRAWS)
-    tokens = [token for step in steps for token in step.output]
+    found = rounds(target, PLAIN if draft == "none" else Fixed(drafter, 4), sampler, [0], max_tokens=NUM_DRAWS)
+    tokens = [token for one in found for token in one.output]
     assert_drawn_from(tokens, TARGET / 0.7)
 
 
@@ -294,7 +293,7 @@ def test_a_grammar_holds_and_a_draft_changes_nothing(seed, sampler, prompt, num_
     sampler = dataclasses.replace(sampler, grammar=grammar, logit_bias=((1, -2.0), (4, 0.5)))
     logits_of = table(seed)
     draft = ToyContext(blend(logits_of, table(seed + 1), 0.8), max_rows=1)
-    output = run(ToyContext(logits_of), Fixed(ModelDrafter(draft, sampler, NUM_TOKENS, ()), num_draft), sampler, prompt)
+    output = run(ToyContext(logits_of), Fixed(ModelDrafter(draft, NUM_TOKENS, ()), num_draft), sampler, prompt)
     assert output == reference(logits_of, sampler, prompt, (), 50)
     for end, token in enumerate(output):
         assert grammar.allowed(prompt, output[:end], np.array([token])).all()

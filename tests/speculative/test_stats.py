@@ -1,4 +1,4 @@
-from specgguf.speculative.loop import Step
+from specgguf.speculative.loop import Round
 from specgguf.speculative.stats import Stats
 
 
@@ -9,9 +9,9 @@ def test_nothing_happened():
 
 def test_counts_by_source_and_position():
     stats = Stats()
-    stats.observe(Step([1, 2, 3], drafted=4, accepted=2, source="model"))
-    stats.observe(Step([4], drafted=1, accepted=0, source="ngram"))
-    stats.observe(Step([5], drafted=0, accepted=0, source="none"))
+    stats.observe(Round(0, [1, 2, 3], drafted=4, accepted=2, source="model"))
+    stats.observe(Round(0, [4], drafted=1, accepted=0, source="ngram"))
+    stats.observe(Round(0, [5], drafted=0, accepted=0, source="none"))
     assert (stats.rounds, stats.output_tokens) == (3, 5)
     assert stats.drafted == {"model": 4, "ngram": 1}
     assert stats.accepted == {"model": 2, "ngram": 0}

@@ -7,7 +7,8 @@ import numpy as np
 
 from specgguf.speculative.context import Context
 from specgguf.speculative.controller import Plain
-from specgguf.speculative.loop import speculate
+from specgguf.speculative.loop import prefill, speculate
+from specgguf.speculative.sequence import TokenSequence
 
 NUM_TOKENS = 6
 
@@ -28,22 +29,34 @@ def blend(one, other, share: float):
 
 
 class ToyContext(Context):
-    """`cache` is what a real one would hold in memory; `evaluated` lists the positions decoded, in order."""
+    """`caches` is what a real one would hold in memory; `evaluated` lists the positions decoded, in order.
 
-    def __init__(self, logits_of, n_ctx=10_000, n_batch=16, max_rows=8):
-        super().__init__(n_ctx, n_batch, max_rows)
+    The hidden state of a token is its sequence, its position and itself.
+    """
+
+    def __init__(self, logits_of, n_ctx=10_000, n_batch=16, max_rows=8, n_seq=1):
+        super().__init__(n_ctx, n_batch, max_rows, n_seq)
         self.logits_of = logits_of
-        self.cache: list[int] = []
+        self.caches: list[list[int]] = [[] for _ in range(n_seq)]
         self.evaluated: list[int] = []
 
-    def _evaluate(self, tokens, start, rows):
-        assert start <= len(self.cache), "a gap in the cache"
-        assert max(tokens) < len(self.logits_of([])), "an id of another vocabulary"
-        del self.cache[start:]
-        self.cache += tokens
-        self.evaluated += range(start, len(self.cache))
-        ends = range(len(self.cache) - rows + 1, len(self.cache) + 1)
-        return np.array([self.logits_of(self.cache[:end]) for end in ends], np.float32)
+    @property
+    def cache(self):
+        return self.caches[0]
+
+    def _evaluate(self, parts):
+        for sequence in self._stale:
+            del self.caches[sequence][len(self.tokens[sequence]) :]
+        rows, hidden = [], []
+        for part in parts:
+            cache, start = self.caches[part.sequence], len(self.tokens[part.sequence])
+            assert len(cache) == start, "a gap in the cache"
+            assert max(part.tokens) < len(self.logits_of([])), "an id of another vocabulary"
+            cache += part.tokens
+            self.evaluated += range(start, len(cache))
+            hidden += [(part.sequence, start + i, token) for i, token in enumerate(part.tokens)]
+            rows += [self.logits_of(cache[:end]) for end in range(len(cache) - part.rows + 1, len(cache) + 1)]
+        return np.array(rows, np.float32), np.array(hidden, np.float32)
 
 
 def reference(logits_of, sampler, prompt, eog, max_tokens, n_ctx=10_000):
@@ -56,14 +69,21 @@ def reference(logits_of, sampler, prompt, eog, max_tokens, n_ctx=10_000):
     return tokens[len(prompt) :]
 
 
+def rounds(target, controller, sampler, prompt, eog=(), max_tokens=50):
+    """The loop's rounds for one text."""
+    sequence = TokenSequence(list(prompt), sampler, len(prompt) + max_tokens)
+    prefill(target, controller, sequence)
+    return speculate(target, controller, [sequence], eog)
+
+
 def run(target, controller, sampler, prompt, eog=(), max_tokens=50):
     """All output tokens of the loop, checking after every round that the cache holds what it should."""
     tokens = list(prompt)
-    for step in speculate(target, controller, sampler, prompt, eog, max_tokens):
-        tokens += step.output
-        assert target.tokens == tokens[:-1]
-        assert target.cache[: len(target.tokens)] == target.tokens
-        assert len(step.output) == step.accepted + (tokens[-1] not in eog or step.accepted < len(step.output))
+    for one in rounds(target, controller, sampler, prompt, eog, max_tokens):
+        tokens += one.output
+        assert target.tokens[0] == tokens[:-1]
+        assert target.cache[: len(tokens) - 1] == tokens[:-1]
+        assert len(one.output) == one.accepted + (tokens[-1] not in eog or one.accepted < len(one.output))
     return tokens[len(prompt) :]
 
 

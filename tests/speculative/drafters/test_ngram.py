@@ -9,13 +9,26 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from specgguf.speculative.controller import Plain
-from specgguf.speculative.drafters import ngram as suffix
-from specgguf.speculative.drafters.model import Draft
-from specgguf.speculative.drafters.ngram import SuffixDrafter, SuffixIndex
-from specgguf.speculative.loop import speculate
+from specgguf.speculative import suffix
+from specgguf.speculative.controller import Fixed
+from specgguf.speculative.drafters.ngram import NgramDrafter
 from specgguf.speculative.sampling import Sampler
-from tests.speculative.toy import NUM_TOKENS, ToyContext, reference, run, table
+from specgguf.speculative.sequence import TokenSequence
+from specgguf.speculative.suffix import SuffixIndex
+from tests.speculative.toy import NUM_TOKENS, ToyContext, reference, rounds, run, table
+
+
+def sequence_of(tokens):
+    return TokenSequence(list(tokens), Sampler(), 10_000)
+
+
+def propose(drafter, tokens, limit):
+    return drafter.draft(sequence_of(tokens), limit, lambda _: True)
+
+
+def report_to(drafter, accepted, sent):
+    drafter.accept(sequence_of([]), sent, accepted)
+
 
 texts = st.integers(1, 4).flatmap(lambda size: st.lists(st.integers(0, size), max_size=30))
 
@@ -64,14 +77,14 @@ def snapshot(index):
 @settings(max_examples=300, deadline=None)
 @given(tokens=texts, others=st.lists(texts, max_size=4), limit=st.integers(-1, 12), eog=st.sets(st.integers(0, 4)))
 def test_proposals_follow_the_longest_then_most_frequent_then_latest_occurrence(tokens, others, limit, eog):
-    drafter = SuffixDrafter(eog)
+    drafter = NgramDrafter(eog)
     for text in others:
         drafter.add_text(text)
-    proposal = drafter.propose(tokens, limit)
+    proposal = propose(drafter, tokens, limit)
     assert proposal.tokens == naive_proposal(tokens, limit, others, eog)
     assert len(proposal.probabilities) == len(proposal.tokens)
     assert all(0 < probability < 1 for probability in proposal.probabilities)
-    assert drafter.propose(tokens, limit).tokens == proposal.tokens
+    assert propose(drafter, tokens, limit).tokens == proposal.tokens
 
 
 @settings(max_examples=150, deadline=None)
@@ -99,11 +112,11 @@ def test_a_match_in_other_texts_crosses_no_border(stored, tokens):
 
 
 def test_a_border_is_never_proposed():
-    drafter = SuffixDrafter()
+    drafter = NgramDrafter()
     drafter.add_text([1, 2])
     drafter.add_text([2])
     drafter.add_text([3, 4])
-    assert drafter.propose([1], 9).tokens == [2]
+    assert propose(drafter, [1], 9).tokens == [2]
 
 
 def test_no_border_is_part_of_a_match():
@@ -115,18 +128,18 @@ def test_no_border_is_part_of_a_match():
 
 
 def test_a_text_that_comes_later_is_matched_from_the_beginning_of_the_conversation():
-    drafter = SuffixDrafter()
+    drafter = NgramDrafter()
     drafter.add_text([1, 1, 5, 1, 6])
-    assert drafter.propose([1], 1).tokens == [6]
+    assert propose(drafter, [1], 1).tokens == [6]
     drafter.add_text([8])
-    assert drafter.propose([1], 1).tokens == [6]
+    assert propose(drafter, [1], 1).tokens == [6]
 
 
 def test_the_own_conversation_comes_first_at_equal_length_and_others_at_greater():
-    drafter = SuffixDrafter()
+    drafter = NgramDrafter()
     drafter.add_text([1, 2, 9])
-    assert drafter.propose([0, 2, 8, 5, 2], 1).tokens == [8]
-    assert drafter.propose([0, 2, 8, 1, 2], 1).tokens == [9]
+    assert propose(drafter, [0, 2, 8, 5, 2], 1).tokens == [8]
+    assert propose(drafter, [0, 2, 8, 1, 2], 1).tokens == [9]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +156,7 @@ def test_the_own_conversation_comes_first_at_equal_length_and_others_at_greater(
     ],
 )
 def test_examples(tokens, proposal):
-    assert SuffixDrafter().propose(tokens, 6).tokens == proposal
+    assert propose(NgramDrafter(), tokens, 6).tokens == proposal
 
 
 edits = st.lists(st.tuples(st.integers(0, 12), texts.map(lambda text: text[:8])), max_size=6)
@@ -152,14 +165,14 @@ edits = st.lists(st.tuples(st.integers(0, 12), texts.map(lambda text: text[:8]))
 @settings(max_examples=150, deadline=None)
 @given(tokens=texts, edits=edits, other=texts)
 def test_after_any_edits_all_is_as_if_never_edited(tokens, edits, other):
-    index, drafter = SuffixIndex(), SuffixDrafter()
+    index, drafter = SuffixIndex(), NgramDrafter()
     for number, (back, more) in enumerate([(0, []), *edits]):
         before, tokens = tokens, tokens[: max(0, len(tokens) - back)] + more
         assert index.sync(tokens) == (number == 0 or tokens[: len(before)] == before)
         fresh = SuffixIndex()
         fresh.extend(tokens)
         assert snapshot(index) == snapshot(fresh)
-        proposed = drafter.propose(tokens, 8).tokens
+        proposed = propose(drafter, tokens, 8).tokens
         if number == len(edits) // 2:
             drafter.add_text(other)  # in the middle of a conversation
         assert proposed == naive_proposal(tokens, 8, [other] if number > len(edits) // 2 else [])
@@ -174,7 +187,7 @@ class Interrupted(list):
 
 
 def test_after_an_interruption_all_is_as_if_never_interrupted():
-    index, fresh, drafter = SuffixIndex(), SuffixIndex(), SuffixDrafter()
+    index, fresh, drafter = SuffixIndex(), SuffixIndex(), NgramDrafter()
     with pytest.raises(KeyboardInterrupt):
         index.extend(Interrupted([1, 2, 1, 2]))
     for one in index, fresh:
@@ -182,11 +195,11 @@ def test_after_an_interruption_all_is_as_if_never_interrupted():
     assert snapshot(index) == snapshot(fresh)
 
     drafter.add_text([1, 2, 3])
-    drafter.propose([1, 2], 1)
+    propose(drafter, [1, 2], 1)
     with pytest.raises(KeyboardInterrupt):
         drafter.add_text(Interrupted([4, 5]))
     drafter.add_text([1, 2, 4])
-    assert drafter.propose([1, 2], 1).tokens == [4]
+    assert propose(drafter, [1, 2], 1).tokens == [4]
 
 
 @settings(max_examples=150, deadline=None)
@@ -196,7 +209,7 @@ def test_where_few_states_are_counted_proposals_still_occur_and_chances_are_chan
     index = SuffixIndex()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(suffix, "_DEPTH", 2)
-        proposal = SuffixDrafter().propose(tokens, limit)
+        proposal = propose(NgramDrafter(), tokens, limit)
         index.extend(tokens)
     assert all(count <= followed for count, followed in zip(index.best_count, index.followed, strict=True))
     assert all(0 < probability < 1 for probability in proposal.probabilities)
@@ -252,12 +265,12 @@ def test_time_and_space_are_linear(kind):
 
 @pytest.mark.parametrize("kind", kinds(0))
 def test_a_round_costs_its_own_tokens_however_long_the_history(kind):
-    tokens, drafter, costs = kinds(4000)[kind], SuffixDrafter(), []
+    tokens, drafter, costs = kinds(4000)[kind], NgramDrafter(), []
     drafter.add_text(tokens[::-1])
     for history in (1000, 3900):
-        drafter.propose(tokens[:history], 16)
+        propose(drafter, tokens[:history], 16)
         ends = range(history + 4, history + 84, 4)
-        costs.append(lines_run(lambda ends=ends: [drafter.propose(tokens[:end], 16) for end in ends]))
+        costs.append(lines_run(lambda ends=ends: [propose(drafter, tokens[:end], 16) for end in ends]))
     assert costs[1] < 1.3 * costs[0]
 
 
@@ -265,11 +278,11 @@ def copy_rounds(drafter, prompt, output, limit):
     """Rounds that a perfect copier needs for `output`: each puts out what was right and one token more."""
     tokens, whole, rounds = list(prompt), prompt + output, 0
     while len(tokens) < len(whole):
-        draft = drafter.propose(tokens, min(limit, len(whole) - len(tokens) - 1)).tokens
+        draft = propose(drafter, tokens, min(limit, len(whole) - len(tokens) - 1)).tokens
         accepted = 0
         while accepted < len(draft) and draft[accepted] == whole[len(tokens) + accepted]:
             accepted += 1
-        drafter.observe(accepted, len(draft))
+        report_to(drafter, accepted, len(draft))
         tokens = whole[: len(tokens) + accepted + 1]
         rounds += 1
     return rounds
@@ -289,97 +302,97 @@ def test_a_file_returned_with_one_line_changed_takes_few_rounds():
     size = len(source_of(lines))
     prompt, output = whole[: size + 4], whole[size + 4 :]
     for limit, least in ((16, 13.5), (64, 34)):  # 17 and 65 without the change
-        assert len(output) / copy_rounds(SuffixDrafter(), prompt, output, limit) > least
+        assert len(output) / copy_rounds(NgramDrafter(), prompt, output, limit) > least
 
 
 def test_matches_that_fail_lose_trust_and_gain_it_again():
-    drafter = SuffixDrafter()
+    drafter = NgramDrafter()
     text = [1, 2, 3, 1]
 
     def chance():
-        return drafter.propose(text, 1).probabilities[0]
+        return propose(drafter, text, 1).probabilities[0]
 
     first = chance()
     for _ in range(50):
         chance()
-        drafter.observe(0, 1)
+        report_to(drafter, 0, 1)
     assert chance() < first / 4
     for _ in range(50):
         chance()
-        drafter.observe(1, 1)
+        report_to(drafter, 1, 1)
     assert 0.4 < chance() < 0.8
     for _ in range(2000):
         chance()
-        drafter.observe(1, 1)
+        report_to(drafter, 1, 1)
     assert 0.9 < chance() < 1
     for _ in range(200):  # what was learned long ago is forgotten
         chance()
-        drafter.observe(0, 1)
+        report_to(drafter, 0, 1)
     assert chance() < 0.3
 
 
 def test_other_texts_have_their_own_chances():
-    drafter = SuffixDrafter()
+    drafter = NgramDrafter()
     drafter.add_text([4, 5, 6])
-    own, other = drafter.propose([1, 2, 3, 1], 1).probabilities, drafter.propose([1, 2, 4], 1).probabilities
+    own, other = propose(drafter, [1, 2, 3, 1], 1).probabilities, propose(drafter, [1, 2, 4], 1).probabilities
     assert own == other
     for _ in range(20):
-        drafter.propose([1, 2, 4], 1)
-        drafter.observe(0, 1)
-    assert drafter.propose([1, 2, 3, 1], 1).probabilities == own
-    assert drafter.propose([1, 2, 4], 1).probabilities < other
+        propose(drafter, [1, 2, 4], 1)
+        report_to(drafter, 0, 1)
+    assert propose(drafter, [1, 2, 3, 1], 1).probabilities == own
+    assert propose(drafter, [1, 2, 4], 1).probabilities < other
 
 
 def test_long_matches_are_trusted_more_than_short_ones_and_learn_apart():
-    drafter = SuffixDrafter()
+    drafter = NgramDrafter()
     text = [*range(20), 50, *range(12)]
-    chances = drafter.propose(text, 8).probabilities
+    chances = propose(drafter, text, 8).probabilities
     assert chances == sorted(chances)
-    assert drafter.propose([1, 2, 3, 1], 1).probabilities[0] < 0.4
+    assert propose(drafter, [1, 2, 3, 1], 1).probabilities[0] < 0.4
     assert chances[0] > 0.8
     for _ in range(50):
-        drafter.propose([1, 2, 3, 1], 1)
-        drafter.observe(0, 1)
-    assert drafter.propose(text, 8).probabilities == chances
+        propose(drafter, [1, 2, 3, 1], 1)
+        report_to(drafter, 0, 1)
+    assert propose(drafter, text, 8).probabilities == chances
 
 
 @settings(max_examples=100, deadline=None)
 @given(reports=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=40))
 def test_chances_stay_chances_whatever_is_reported(reports):
-    drafter = SuffixDrafter()
+    drafter = NgramDrafter()
     text = [*range(12), 50, 4, *range(12)]
     for accepted, sent in reports:
-        size = len(drafter.propose(text, 8).tokens)
+        size = len(propose(drafter, text, 8).tokens)
         if accepted <= sent <= size:
-            drafter.observe(accepted, sent)
+            report_to(drafter, accepted, sent)
         else:
             with pytest.raises(ValueError, match="accepted of"):
-                drafter.observe(accepted, sent)
-        assert all(0 < chance < 1 for chance in drafter.propose(text, 8).probabilities)
+                report_to(drafter, accepted, sent)
+        assert all(0 < chance < 1 for chance in propose(drafter, text, 8).probabilities)
 
 
 def test_nothing_proposed_nothing_to_report():
-    drafter = SuffixDrafter()
-    drafter.observe(0, 0)
-    assert drafter.propose([1, 2], 8).tokens == []
-    drafter.observe(0, 0)
+    drafter = NgramDrafter()
+    report_to(drafter, 0, 0)
+    assert propose(drafter, [1, 2], 8).tokens == []
+    report_to(drafter, 0, 0)
 
 
 def chances_after(*uses):
     """The chances after one proposal of [1, 2, 3, 4] and what was done with it."""
-    drafter, text = SuffixDrafter(), [0, 1, 2, 3, 4, 5, 0]
-    assert drafter.propose(text, 4).tokens == [1, 2, 3, 4]
+    drafter, text = NgramDrafter(), [0, 1, 2, 3, 4, 5, 0]
+    assert propose(drafter, text, 4).tokens == [1, 2, 3, 4]
     for use in uses:
         use(drafter, text)
-    return drafter.propose(text, 4).probabilities
+    return propose(drafter, text, 4).probabilities
 
 
 def report(accepted, sent):
-    return lambda drafter, text: drafter.observe(accepted, sent)
+    return lambda drafter, text: report_to(drafter, accepted, sent)
 
 
 def continue_with(*tokens):
-    return lambda drafter, text: drafter.propose([*text, *tokens], 0)
+    return lambda drafter, text: propose(drafter, [*text, *tokens], 0)
 
 
 def test_a_proposal_that_was_not_sent_is_judged_by_what_came_instead():
@@ -401,7 +414,7 @@ def test_a_wrong_token_ends_what_can_be_learned_of_a_proposal():
 
 def test_a_conversation_that_goes_back_says_nothing_about_a_proposal():
     def go_back(drafter, text):
-        drafter.propose([*text[:-1], 9, 1, 2], 0)
+        propose(drafter, [*text[:-1], 9, 1, 2], 0)
 
     assert chances_after(go_back) == chances_after()
 
@@ -410,21 +423,6 @@ def recent(seed):
     """Logits by the last two tokens only: texts that repeat themselves."""
     logits_of = table(seed)
     return lambda prefix: logits_of(prefix[-2:])
-
-
-class Copier(Plain):
-    """Drafts from text already seen, as much as it may."""
-
-    def __init__(self, drafter, num_draft):
-        super().__init__()
-        self.drafter = drafter
-        self.num_draft = num_draft
-
-    def draft(self, tokens, limit):
-        return Draft(self.drafter.source, self.drafter.propose(tokens, min(limit, self.num_draft)).tokens)
-
-    def observe(self, draft, verdict, target_s):
-        self.drafter.observe(verdict.accepted, len(draft.tokens))
 
 
 @settings(max_examples=60, deadline=None)
@@ -439,16 +437,16 @@ class Copier(Plain):
 def test_the_text_is_plain_decodings(seed, temperature, prompt, eog, num_draft, repeats):
     sampler = Sampler(temperature=temperature, seed=seed)
     target = ToyContext(recent(seed) if repeats else table(seed))
-    drafter = SuffixDrafter(eog)
+    drafter = NgramDrafter(eog)
     for _ in range(2):  # the second time with what the first has taught, and a conversation that goes back
-        target.truncate(0)
-        output = run(target, Copier(drafter, num_draft), sampler, prompt, eog)
+        target.clear()
+        output = run(target, Fixed(drafter, num_draft), sampler, prompt, eog)
         assert output == reference(target.logits_of, sampler, prompt, eog, max_tokens=50)
 
 
 def test_a_text_that_repeats_itself_is_copied():
     target = ToyContext(recent(1))
-    steps = list(speculate(target, Copier(SuffixDrafter(), 7), Sampler(), [1, 2], (), 200))
-    assert sum(len(step.output) for step in steps) == 200
-    assert len(steps) < 50
-    assert {step.source for step in steps} == {"ngram"}
+    found = list(rounds(target, Fixed(NgramDrafter(), 7), Sampler(), [1, 2], max_tokens=200))
+    assert sum(len(one.output) for one in found) == 200
+    assert len(found) < 50
+    assert {one.source for one in found} == {"ngram"}

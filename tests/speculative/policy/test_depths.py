@@ -32,10 +32,10 @@ def test_what_was_learned_comes_back():
 
 
 def test_a_depth_seen_for_the_first_time_is_slower_as_a_whole():
-    shallow = {"times": {1: 1.0, 2: 1.5, 16: 5.0}, "draft_step": 0.5}
+    shallow = {"times": {1: 1.0, 2: 1.5, 16: 5.0}, "drafters": {"model": {"step": 0.5}}}
     costs = CostsByDepth(15, {level_of(0): shallow}).at(5000)
     costs.observe(1, 6.0)  # a hiccup
     for _ in range(2):
         costs.observe(1, 2.0)
     assert [costs.time(width) for width in (1, 2, 16)] == pytest.approx([2.0, 3.0, 10.0])
-    assert costs.draft_step == pytest.approx(1.0)
+    assert costs.draft_step("model") == pytest.approx(1.0)

@@ -6,15 +6,17 @@ from itertools import permutations
 
 import pytest
 
-from specgguf.speculative.policy import length as adaptive
+from specgguf.speculative.drafters.base import Draft as Drafted
+from specgguf.speculative.policy import loss_budget, outlook, pace, stopping
 from specgguf.speculative.policy.calibration import Calibrator
+from specgguf.speculative.policy.constants import CONSTANTS
 from specgguf.speculative.policy.costs import WidthCosts
-from specgguf.speculative.policy.length import Adaptive
 from tests.speculative.replay import (
     CAP,
     TRACES,
     Draft,
     Noise,
+    Policy,
     machine,
     mean,
     one_round,
@@ -35,7 +37,7 @@ GOOD, FAIR, BAD, LIAR = Draft(0.9), Draft(0.5), Draft(0.1), Draft(0.9, honest=0.
 
 def fresh(on):
     """Costs known, nothing else."""
-    return Adaptive(on.costs())
+    return Policy(on.costs())
 
 
 def each(make, on, noise=lambda text: lambda: 1.0):
@@ -66,7 +68,7 @@ def test_unknown_costs_are_learned_on_the_way_through_noise_and_hiccups(name):
     for seed in range(1):
         for text in TEXTS:
             repeat = -(-200 // len(TRACES["prompts"][text]["matched"]))
-            for make, speeds in ((lambda: fresh(on), known), (lambda: Adaptive(WidthCosts(CAP)), learned)):
+            for make, speeds in ((lambda: fresh(on), known), (lambda: Policy(WidthCosts(CAP)), learned)):
                 speeds[text, seed] = replay(make(), on, [text], Noise(seed), repeat)[text]
     if name in WINNING:
         assert mean(learned) > 0.95 * mean(known)
@@ -80,7 +82,7 @@ def test_unknown_costs_are_learned_on_the_way_through_noise_and_hiccups(name):
 def test_unknown_costs_and_a_draft_that_cannot_win(name, draft):
     on = machine(name)
     speeds = [
-        speed(play(Adaptive(WidthCosts(CAP)), on, replace(draft, seed=seed), 200, Noise(seed)), on) for seed in range(5)
+        speed(play(Policy(WidthCosts(CAP)), on, replace(draft, seed=seed), 200, Noise(seed)), on) for seed in range(5)
     ]
     assert min(speeds) > 0.94
     assert sum(speeds) / len(speeds) > 0.96
@@ -121,7 +123,7 @@ def test_recovers_within_30_rounds_when_the_target_is_another(name):
     on = machine(name)
     turned, usual = [], []
     for text in ("edit", "code", "story"):
-        turned.append(speed(rounds(Adaptive(WidthCosts(CAP)), on, text, repeat=4)[30:], on))
+        turned.append(speed(rounds(Policy(WidthCosts(CAP)), on, text, repeat=4)[30:], on))
         usual.append(speed(rounds(fresh(on), on, text, repeat=4)[30:], on))
     assert sum(turned) > 0.95 * sum(usual)
 
@@ -143,17 +145,17 @@ def test_probes_are_all_the_drafting_while_parked_and_cost_a_hundredth(name, dra
 def test_parked_means_no_draft_step():
     on = machine("q4_k_m-2core")
     policy = fresh(on)
-    assert policy.parked
-    assert policy.prospect() == 0
+    assert policy.model.parked
+    assert policy.model.promise() == 0
     for _ in range(20):
-        assert not policy.want_more([])
-        assert policy.take([]) == 0
-        policy.observe(0, 0, on.plain, 0.0, [])
+        assert not policy.model.go_on([])
+        assert policy.model.choose([]) == (0, 0.0)
+        policy.observe(on.plain, 0, 0, Drafted())
 
 
 def test_a_probe_waits_until_a_long_catch_up_is_affordable():
     on = machine("q4_k_m-2core")
-    free, dear = fresh(on), Adaptive(WidthCosts(CAP, on.times, on.step, catch_up=on.plain / 10))
+    free, dear = fresh(on), Policy(WidthCosts(CAP, on.times, {"model": {"step": on.step, "catch_up": on.plain / 10}}))
     for policy, drafted in ((free, True), (dear, False)):
         assert any(r.drafted for r in play(policy, on, BAD, 400)) == drafted
 
@@ -162,15 +164,15 @@ def test_a_long_prompt_is_read_by_the_draft_only_where_the_text_is_long_enough_t
     on = machine("bf16-2core")
 
     def rounds_before(unread):
-        policy = Adaptive(WidthCosts(CAP, on.times, on.step, catch_up=on.step / 4))
-        policy.start(unread)
-        assert policy.parked == ("reading the prompt" in policy.explain())
+        policy = Policy(WidthCosts(CAP, on.times, {"model": {"step": on.step, "catch_up": on.step / 4}}))
+        policy.begin(unread)
+        assert policy.model.parked == ("reading the prompt" in policy.model.explain())
         return next(number for number, r in enumerate(play(policy, on, GOOD, 2000)) if r.drafted)
 
-    policy = Adaptive(WidthCosts(CAP, on.times, on.step, catch_up=on.step / 4))
-    policy.start(6000)
-    policy.observe(0, 0, on.plain, on.step + 6000 * on.step / 4, [0.5])
-    assert "reading the prompt" not in policy.explain()
+    policy = Policy(WidthCosts(CAP, on.times, {"model": {"step": on.step, "catch_up": on.step / 4}}))
+    policy.begin(6000)
+    policy.observe(on.plain, 0, 0, Drafted("model", [], [1], [0.5], on.step + 6000 * on.step / 4))
+    assert "reading the prompt" not in policy.model.explain()
     assert rounds_before(300) == 0
     assert 64 < rounds_before(6000) < 6000 * (on.step / 4) / on.plain
 
@@ -182,7 +184,7 @@ def test_a_jagged_table_is_rounded_up():
     assert costs.padded(6) == pytest.approx(on.times[8])
     assert costs.time(6) == pytest.approx(on.times[6])
     # At seven drafted tokens nothing is saved by sending fewer.
-    assert Adaptive(costs).value([0.99] * 6 + [0.3])[0] == 7
+    assert Policy(costs).free.choose([0.99] * 6 + [0.3])[0] == 7
 
 
 @pytest.mark.parametrize("allowed", [set(range(1, 8)), {2, 4, 8}, {8, 16}, {1}, {5, 40}])
@@ -192,7 +194,7 @@ def test_only_allowed_widths_are_decoded(allowed):
     assert {costs.width(n) for n in range(1, costs.cap + 2)} <= allowed
     assert costs.cap == max(n for n in allowed if n <= CAP + 1) - 1
     assert costs.plain == costs.padded(1) == costs.time(costs.width(1))
-    policy = Adaptive(costs)
+    policy = Policy(costs)
     rounds = play(policy, on, GOOD, 100)
     assert max(r.sent for r in rounds) <= costs.cap
     if costs.cap:
@@ -259,7 +261,7 @@ def test_a_lasting_change_of_speed_is_followed_at_every_width(factor):
 
 def test_plain_decoding_is_timed_before_it_is_judged_by():
     on = machine("gpu-like")
-    policy = Adaptive(WidthCosts(CAP))
+    policy = Policy(WidthCosts(CAP))
     rounds = play(policy, on, GOOD, 10)
     assert [r.drafted for r in rounds[:2]] == [0, 0]
     assert rounds[2].drafted > 0
@@ -268,27 +270,27 @@ def test_plain_decoding_is_timed_before_it_is_judged_by():
 def test_what_the_draft_has_missed_is_not_taken_for_a_slow_draft():
     on = machine("bf16-2core")
     costs = on.costs()
-    costs.observe_draft(2, 2 * on.step + 300 * 0.003, behind=300)
-    assert costs.draft_step == pytest.approx(on.step)
-    fresh_costs = WidthCosts(CAP, on.times, on.step)
-    fresh_costs.observe_draft(2, 2 * on.step + 300 * 0.003, behind=300)
-    assert fresh_costs.catch_up == pytest.approx(0.003, rel=0.1)
+    costs.observe_draft("model", 2, 2 * on.step + 300 * 0.003, missed=300)
+    assert costs.draft_step("model") == pytest.approx(on.step)
+    fresh_costs = WidthCosts(CAP, on.times, {"model": {"step": on.step}})
+    fresh_costs.observe_draft("model", 2, 2 * on.step + 300 * 0.003, missed=300)
+    assert fresh_costs.catch_up("model") == pytest.approx(0.003, rel=0.1)
 
 
 def test_proposals_are_compared_by_value():
     on = machine("bf16-2core")
     policy = fresh(on)
-    take, gain = policy.value([0.9] * CAP)
+    take, gain = policy.free.choose([0.9] * CAP)
     assert take > 4
-    assert policy.value([0.95] * CAP)[1] > gain
-    assert policy.value([0.9, 0.9, 0.01, 0.9])[0] == 2
-    assert policy.value([0.05] * 4) == (0, 0.0)
+    assert policy.free.choose([0.95] * CAP)[1] > gain
+    assert policy.free.choose([0.9, 0.9, 0.01, 0.9])[0] == 2
+    assert policy.free.choose([0.05] * 4) == (0, 0.0)
     costs = WidthCosts(1, {1: 0.030, 2: 0.048})
-    assert Adaptive(costs).value([0.6])[0] == 0
-    assert Adaptive(costs).value([0.7])[0] == 1
-    assert 0.6 < Adaptive(costs).least < 0.7
-    assert policy.value([]) == (0, 0.0)
-    assert 0 < policy.prospect() < policy.value([0.99] * CAP)[1]
+    assert Policy(costs).free.choose([0.6])[0] == 0
+    assert Policy(costs).free.choose([0.7])[0] == 1
+    assert [Policy(costs).free.go_on([chance]) for chance in (0.6, 0.7)] == [False, True]
+    assert policy.free.choose([]) == (0, 0.0)
+    assert 0 < policy.model.promise() < policy.free.choose([0.99] * CAP)[1]
 
 
 def test_copying_may_lose_little_and_what_it_has_won():
@@ -296,19 +298,19 @@ def test_copying_may_lose_little_and_what_it_has_won():
     policy = fresh(on)
 
     def copy(promise, right):
-        sent, _ = policy.value([promise] * CAP)
+        sent, _ = policy.free.choose([promise] * CAP)
         accepted = sent if right else 0
-        policy.observe(sent, accepted, on.times[policy.costs.width(sent + 1)], 0.0, [])
+        policy.observe(on.times[policy.costs.width(sent + 1)], sent, accepted, Drafted("ngram", [0] * sent))
         return sent
 
     lost = sum(on.times[policy.costs.width(copy(0.95, right=False) + 1)] - on.plain for _ in range(100))
-    assert 3 * on.plain < lost < (adaptive._STAKE + 100 * adaptive._STAKE_GROWTH) * on.plain
+    assert 3 * on.plain < lost < (CONSTANTS.budget + 100 * CONSTANTS.budget_growth) * on.plain
     for _ in range(100):
-        policy.observe(0, 0, on.plain, 0.0, [])
+        policy.observe(on.plain, 0, 0, Drafted())
     sizes = [copy(0.999, right=True) for _ in range(20)]
     assert 0 < sizes[0] < sizes[-1] == CAP
     lost = sum(on.times[policy.costs.width(copy(0.999, right=False) + 1)] - on.plain for _ in range(10))
-    assert lost < (adaptive._MOST_STAKED + 10 * adaptive._STAKE_GROWTH) * on.plain
+    assert lost < (CONSTANTS.largest_budget + 10 * CONSTANTS.budget_growth) * on.plain
 
 
 def test_a_calibrator_starts_from_its_prior_learns_and_forgets():
@@ -350,28 +352,30 @@ def test_a_new_text_is_judged_anew():
     policy = fresh(on)
     for _ in range(60):
         one_round(policy, on, [0.999] * CAP, CAP)
-    assert not policy.parked
-    policy.start()
-    assert policy.parked
+    assert not policy.model.parked
+    policy.begin()
+    assert policy.model.parked
 
 
 def test_explains_itself_in_one_line():
     on = machine("q4_k_m-2core")
-    line = fresh(on).explain()
+    line = fresh(on).model.explain()
     assert "plain step 23.8 ms" in line
     assert "parked" in line
     assert "\n" not in line
     on = machine("bf16-2core")
-    assert "gains" in fresh(on).explain()
+    assert "gains" in fresh(on).model.explain()
 
 
-CONSTANTS = ["_STAKE", "_STAKE_GROWTH", "_RATE_MEMORY", "_PROBE_SHARE", "_PATIENCE", "_BROKEN", "_HAZARD", "_DOUBT"]
+SOME = ["budget", "budget_growth", "rate_memory", "probe_share", "patience", "broken", "hazard", "least_trust"]
 
 
-@pytest.mark.parametrize("constant", CONSTANTS)
+@pytest.mark.parametrize("constant", SOME)
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 def test_no_constant_is_sensitive(monkeypatch, constant, factor):
-    monkeypatch.setattr(adaptive, constant, getattr(adaptive, constant) * factor)
+    changed = replace(CONSTANTS, **{constant: getattr(CONSTANTS, constant) * factor})
+    for module in (loss_budget, outlook, pace, stopping):
+        monkeypatch.setattr(module, "CONSTANTS", changed)
     on = machine("f16-2core")
     assert mean(each(lambda: fresh(on), on)) > 0.825 * mean(oracle(on))
     on = machine("q4_0-2core")
