@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from specgguf.engine.engine import Engine, Generation
     from specgguf.llama.grammar import GrammarText
-    from specgguf.speculative.sampling import Sampler
+    from specgguf.sampling.sampler import Sampler
     from specgguf.text.thought import Said
 
 

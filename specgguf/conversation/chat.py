@@ -9,7 +9,7 @@ from specgguf.engine.generation import Generation
 from specgguf.engine.settings import Mode
 from specgguf.errors import ContextError, ContextFullError, UsageError
 from specgguf.llama.grammar import GrammarText
-from specgguf.speculative.sampling import Sampler
+from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.stats import Stats
 from specgguf.text.closing import Closing
 from specgguf.text.thought import Said, ThoughtStream, opens_thought, split

@@ -20,11 +20,11 @@ from specgguf.llama.model import ALL_LAYERS, Model
 from specgguf.llama.templates import ChatTemplate, Message
 from specgguf.models.header import Header
 from specgguf.models.parity import Parity, ParityReport, compare
+from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.controller import Auto, Controller, Fixed, Plain
 from specgguf.speculative.drafters.base import Drafter
 from specgguf.speculative.drafters.model import ModelDrafter
 from specgguf.speculative.policy.depths import level_of
-from specgguf.speculative.sampling import Sampler
 from specgguf.speculative.sequence import Chooser, TokenSequence
 
 _LEAST_CTX = 4096

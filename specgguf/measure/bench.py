@@ -24,12 +24,12 @@ from specgguf.measure.comparison import WARM_UP, Rounds, Run, in_turns, summariz
 from specgguf.measure.oracle import run_lengths, shortest_time
 from specgguf.measure.prompts import Prompt
 from specgguf.models.header import Header
+from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.context import common_prefix
 from specgguf.speculative.drafters.base import Draft, Drafter
 from specgguf.speculative.drafters.model import ModelDrafter
 from specgguf.speculative.drafters.ngram import NgramDrafter
 from specgguf.speculative.policy.costs import DrafterTimes, WidthCosts
-from specgguf.speculative.sampling import Sampler
 from specgguf.speculative.sequence import TokenSequence
 
 METHOD = """All arms answer a prompt one after the other, in an order that turns with every prompt, each from a cold

@@ -22,7 +22,7 @@ from specgguf.engine.workbench import Workbench
 from specgguf.errors import UsageError
 from specgguf.llama import library
 from specgguf.measure.prompts import Prompt
-from specgguf.speculative.sampling import Sampler
+from specgguf.sampling.sampler import Sampler
 from specgguf.text import jsontext
 
 FORMAT = 1

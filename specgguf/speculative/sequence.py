@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from specgguf.speculative.sampling import Sampler
+from specgguf.sampling.sampler import Sampler
 
 
 class Chooser(Protocol):

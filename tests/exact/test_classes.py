@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specgguf.exact.classes import expected_speed, measure
+from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.controller import Fixed, Plain
 from specgguf.speculative.drafters.model import ModelDrafter
-from specgguf.speculative.sampling import Sampler
 from tests.contract import decode
 from tests.speculative.toy import NUM_TOKENS, ToyContext, blend, rounds, table
 

@@ -19,7 +19,7 @@ from specgguf.llama.grammar import GrammarText, LlamaGrammar
 from specgguf.llama.model import Model
 from specgguf.llama.schema import schema_to_gbnf
 from specgguf.models.header import Header
-from specgguf.speculative.sampling import Sampler
+from specgguf.sampling.sampler import Sampler
 from tests.cli.program import specgguf
 
 PETS = 'root ::= pet (", " pet)* "."\npet ::= "the " ("cat" | "dog") [a-cé]{0,3}'

@@ -7,7 +7,7 @@ import numpy as np
 from specgguf.cli.opening import Models, open_engine, open_store
 from specgguf.cli.options import Speculate
 from specgguf.engine.engine import EngineSettings
-from specgguf.speculative.sampling import Sampler
+from specgguf.sampling.sampler import Sampler
 
 NUM_ANSWERS = 2000
 

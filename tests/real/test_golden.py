@@ -11,7 +11,7 @@ from specgguf.cli.options import Speculate
 from specgguf.engine.engine import EngineSettings
 from specgguf.measure import golden
 from specgguf.measure.prompts import GOLDEN, built_in, read_prompts
-from specgguf.speculative.sampling import Sampler
+from specgguf.sampling.sampler import Sampler
 from tests.cli.program import failure, specgguf
 
 TINY = Models("tiny", None, None, None, None)

@@ -8,7 +8,7 @@ import pytest
 from specgguf.cli.opening import Models, open_engine, open_store
 from specgguf.cli.options import Speculate
 from specgguf.engine.engine import EngineSettings
-from specgguf.speculative.sampling import Sampler
+from specgguf.sampling.sampler import Sampler
 from tests.cli.program import EXECUTABLE, environment
 from tests.real.prompts import PROMPTS
 

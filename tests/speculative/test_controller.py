@@ -5,11 +5,11 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.controller import Auto
 from specgguf.speculative.drafters.model import ModelDrafter
 from specgguf.speculative.drafters.ngram import NgramDrafter
 from specgguf.speculative.policy.policy import Policy
-from specgguf.speculative.sampling import Sampler
 from tests.speculative.toy import NUM_TOKENS, ToyContext, blend, reference, rounds, run, table
 
 

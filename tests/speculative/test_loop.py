@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.controller import Fixed, Plain
 from specgguf.speculative.drafters.base import Draft
 from specgguf.speculative.drafters.model import ModelDrafter
 from specgguf.speculative.loop import prefill, speculate
-from specgguf.speculative.sampling import Sampler
 from specgguf.speculative.sequence import TokenSequence
 from tests.speculative.toy import NUM_TOKENS, PLAIN, ToyContext, blend, reference, rounds, run, table
 

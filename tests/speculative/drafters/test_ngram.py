@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from specgguf.sampling.sampler import Sampler
 from specgguf.speculative import suffix
 from specgguf.speculative.controller import Fixed
 from specgguf.speculative.drafters.ngram import NgramDrafter
-from specgguf.speculative.sampling import Sampler
 from specgguf.speculative.sequence import TokenSequence
 from specgguf.speculative.suffix import SuffixIndex
 from tests.speculative.toy import NUM_TOKENS, ToyContext, reference, rounds, run, table

@@ -7,33 +7,27 @@ the draft draw the same noise, so that their choices agree as often as can be wi
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from math import exp, isfinite, log
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specgguf.errors import ContextError
-from specgguf.speculative.margin import Ranking, atypicality, num_kept, softmax
+from specgguf.sampling import ranking
+from specgguf.sampling.margin import Ranking, atypicality, num_kept, softmax
+from specgguf.sampling.noise import gumbel_noise
+from specgguf.sampling.ranking import CHUNK, Allow, Ids
 
 REPEAT_WINDOW = 64
 """How many of the last tokens the penalties look at: llama.cpp's `repeat_last_n`."""
 
-_GROUP = 64
-_CHUNK = 256
-"""Tokens looked at where the first few did not suffice; then four times as many, and so on."""
-_GROWTH = 4
-_MOST_SORTED = 4096
-"""More than that are put before the grammar first, and in order then."""
 _BESIDE = 8
-"""Tokens behind the best `top_k` that a margin looks at."""
-
-_Ids: TypeAlias = NDArray[np.int64]
-_Allow: TypeAlias = Callable[[_Ids], NDArray[np.bool_]]
+"""Tokens after the best `top_k` that a margin looks at."""
 
 
 class Grammar(Protocol):
@@ -113,12 +107,12 @@ class Sampler:
             return token
         allow = self._allow(tokens, ahead)
         if self.temperature == 0.0:
-            return _first(logits, allow)
+            return ranking.first(logits, allow)
         if self._cuts():
             ids, allow = self._candidates(logits, allow), None
         else:
             ids = np.arange(len(logits))
-        return int(ids[_first(self._strengths(logits[ids], ids, position), allow)])
+        return int(ids[ranking.first(self._strengths(logits[ids], ids, position), allow)])
 
     def _likely(self, logits: NDArray[np.float32], best: int, peak: float, position: int) -> int | None:
         """The choice, where it can be told from the tokens that min-p leaves: most often, and long before all is known.
@@ -132,7 +126,7 @@ class Sampler:
         count = np.count_nonzero(near)
         if count == 1:
             return best
-        if count > min(_CHUNK, self.top_k or _CHUNK):
+        if count > min(CHUNK, self.top_k or CHUNK):
             return None
         ids = near.nonzero()[0]
         kept = logits[ids]
@@ -144,12 +138,12 @@ class Sampler:
             return None
         return int(ids[place])
 
-    def _strengths(self, kept: NDArray[np.float32], ids: _Ids, position: int) -> NDArray[np.float64]:
+    def _strengths(self, kept: NDArray[np.float32], ids: Ids, position: int) -> NDArray[np.float64]:
         """What the choice among `ids`, whose logits are `kept`, is the argmax of."""
         strengths: NDArray[np.float64] = (kept - kept.max()) / np.float64(self.temperature)
         return strengths + gumbel_noise(self.seed, position, ids)
 
-    def _allow(self, tokens: Sequence[int], ahead: Sequence[int]) -> _Allow | None:
+    def _allow(self, tokens: Sequence[int], ahead: Sequence[int]) -> Allow | None:
         return None if self.grammar is None else partial(self.grammar.allowed, tokens, ahead)
 
     def _cuts(self) -> bool:
@@ -183,11 +177,11 @@ class Sampler:
         finally:
             logits[ids] = original
 
-    def _candidates(self, logits: NDArray[np.float32], allow: _Allow | None = None) -> _Ids:
+    def _candidates(self, logits: NDArray[np.float32], allow: Allow | None = None) -> Ids:
         """Ids left after grammar and truncations, best first; ties at a bound go to the lowest ids."""
         limit = min(self.top_k, len(logits)) if self.top_k > 0 else len(logits)
         found = np.empty(0, np.int64)
-        for ids, lowest in _descending(logits, allow, limit if self.top_k > 0 else _CHUNK):
+        for ids, lowest in ranking.descending(logits, allow, limit if self.top_k > 0 else CHUNK):
             found = np.concatenate([found, ids])
             if len(found) >= limit:
                 break
@@ -195,10 +189,10 @@ class Sampler:
             if count is not None:
                 return found[:count]
         if not len(found):
-            raise _nothing_allowed()
+            raise ranking.nothing_allowed()
         return self._truncated(logits, found[:limit])
 
-    def _settled(self, logits: NDArray[np.float32], found: _Ids, lowest: np.float32, missing: int | None) -> int | None:
+    def _settled(self, logits: NDArray[np.float32], found: Ids, lowest: np.float32, missing: int | None) -> int | None:
         """How many of the tokens found are left after top-p and min-p; None if that depends on what follows.
 
         What follows is `missing` tokens at most, or all the others if None, each at most as likely as `lowest`. Where
@@ -213,20 +207,20 @@ class Sampler:
         if self.top_p >= 1.0:
             return count if ends else None
         weights = np.exp(kept.astype(np.float64) - kept[0])
-        rests = _rest_of(logits, found, lowest, missing)
-        fewest, most = (_num_until(weights / (weights.sum() + rest), self.top_p) for rest in rests)
+        rests = ranking.rest_of(logits, found, lowest, missing)
+        fewest, most = (ranking.num_until(weights / (weights.sum() + rest), self.top_p) for rest in rests)
         if ends:
             fewest, most = min(fewest, count), min(most, count)
         return min(fewest, count) if fewest == most <= len(kept) else None
 
-    def _truncated(self, logits: NDArray[np.float32], ids: _Ids) -> _Ids:
+    def _truncated(self, logits: NDArray[np.float32], ids: Ids) -> Ids:
         """What typical, top-p and min-p leave of the best tokens."""
         if self.typical_p < 1.0:
             probs = softmax(logits[ids].astype(np.float64))
             order = np.argsort(atypicality(probs), kind="stable")
             ids = ids[np.sort(order[: num_kept(probs[order], self.typical_p)])]
         if self.top_p < 1.0:
-            ids = ids[: _num_until(softmax(logits[ids].astype(np.float64)), self.top_p)]
+            ids = ids[: ranking.num_until(softmax(logits[ids].astype(np.float64)), self.top_p)]
         if self.min_p > 0.0:
             kept = logits[ids]
             ids = ids[kept >= kept[0] + np.log(self.min_p)]
@@ -234,12 +228,12 @@ class Sampler:
 
     def _margin(self, logits: NDArray[np.float32], token: int, tokens: Sequence[int], ahead: Sequence[int]) -> float:
         limit = 2 if self.temperature == 0.0 else self.top_k + _BESIDE if self.top_k > 0 else len(logits)
-        ids = _best(logits, self._allow(tokens, ahead), limit)
+        ids = ranking.best(logits, self._allow(tokens, ahead), limit)
         if self.temperature == 0.0:
             return float(logits[ids[0]] - logits[ids[1]]) if len(ids) > 1 else np.inf
         noise = gumbel_noise(self.seed, len(tokens) + len(ahead), ids)
         kept = np.isin(ids, self._truncated(logits, ids[: self.top_k] if self.top_k > 0 else ids))
-        ranking = Ranking(
+        ranked = Ranking(
             logits[ids].astype(np.float64),
             noise,
             self.temperature,
@@ -248,114 +242,14 @@ class Sampler:
             self.top_p,
             self.min_p,
         )
-        return ranking.margin(int(np.flatnonzero(ids == token)[0]), kept)
+        return ranked.margin(int(np.flatnonzero(ids == token)[0]), kept)
 
 
 def _unusable(peak: float) -> ContextError:
     """What to say of logits whose largest is no number."""
     if peak == -np.inf:
-        return _nothing_allowed()
+        return ranking.nothing_allowed()
     return ContextError(
         "the model computed logits that are not numbers",
         "the file may be damaged, or its quantization unsupported here: try another one",
     )
-
-
-def _nothing_allowed() -> ContextError:
-    """Not the end of the text: an end that was not chosen would hide that the output is cut off."""
-    return ContextError(
-        "grammar and bans leave no token that could follow",
-        "the grammar asks for text that this vocabulary cannot spell, or for an end that it does not have: change it",
-    )
-
-
-def _descending(values: NDArray[Any], allow: _Allow | None, first: int) -> Iterator[tuple[_Ids, Any]]:
-    """The indices that are allowed, in descending order of their values, in growing parts; equal ones by index.
-
-    With each part the value that none of the next exceeds. Minus infinity is never allowed.
-    """
-    done, count = np.empty(0, np.int64), first
-    while count <= min(_MOST_SORTED, len(values) - 1):
-        ids = np.flatnonzero(values >= _lower_bound(values, count))
-        ids = ids[np.argsort(-values[ids], kind="stable")][:count]
-        new = ids[len(done) :]
-        new = new[values[new] > -np.inf]
-        yield new if allow is None else new[allow(new)], values[ids[-1]]
-        done, count = ids, max(count * _GROWTH, _CHUNK)
-    left = values > -np.inf
-    left[done] = False
-    ids = np.flatnonzero(left)
-    ids = ids if allow is None else ids[allow(ids)]
-    yield ids[np.argsort(-values[ids], kind="stable")], -np.inf
-
-
-def _lower_bound(values: NDArray[Any], count: int) -> Any:  # noqa: ANN401 (a number of the same type)
-    """A value that at least `count` of them reach and not many more.
-
-    The count-th largest of the maxima of groups: ordering 2,000 maxima is far cheaper than 150,000 logits.
-    """
-    num_groups = len(values) // _GROUP
-    if num_groups > count:
-        values = values[: num_groups * _GROUP].reshape(_GROUP, num_groups).max(axis=0)
-    return np.partition(values, -count)[-count]
-
-
-def _first(values: NDArray[Any], allow: _Allow | None) -> int:
-    """The index of the largest value that is allowed, the lowest of equals."""
-    if allow is None:
-        return int(values.argmax())
-    return int(_best(values, allow, 1)[0])
-
-
-def _best(values: NDArray[Any], allow: _Allow | None, limit: int) -> _Ids:
-    """The indices of the `limit` largest values that are allowed, fewer if there are not so many, but one at least."""
-    found = np.empty(0, np.int64)
-    for ids, _ in _descending(values, allow, limit):
-        found = np.concatenate([found, ids])
-        if len(found) >= limit:
-            break
-    if not len(found):
-        raise _nothing_allowed()
-    return found[:limit]
-
-
-def _rest_of(logits: NDArray[np.float32], found: _Ids, lowest: np.float32, missing: int | None) -> tuple[float, float]:
-    """What is left of the probability behind the tokens found, in units of the best one's: at least and at most.
-
-    `missing` tokens at most come behind them, each at most as likely as `lowest`; None if all the others do.
-    """
-    peak = logits[found[0]]
-    if missing is None:
-        rest = float(np.exp(logits - peak).sum(dtype=np.float64) - np.exp(logits[found] - peak).sum(dtype=np.float64))
-        return max(0.0, rest), max(0.0, rest)
-    rest = missing * float(np.exp(np.float64(lowest) - peak))
-    return 0.0, min(rest, float(np.exp(np.where(logits <= lowest, logits - peak, -np.inf)).sum(dtype=np.float64)))
-
-
-def _num_until(probs: NDArray[np.float64], bound: float) -> int:
-    """How many of them it takes to reach the bound."""
-    return int(np.searchsorted(np.cumsum(probs), bound)) + 1
-
-
-def gumbel_noise(seed: int, position: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Standard Gumbel noise of every token id, shape as `ids`; the same for the same arguments, always.
-
-    The hash is the finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
-    2014), applied to the seed, then to the position, then to the ids.
-    """
-    bits = _mix(_key(seed, position) + ids.astype(np.uint64))
-    uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    noise: NDArray[np.float64] = -np.log(-np.log(uniform))
-    return noise
-
-
-@lru_cache(maxsize=64)  # the draft and the target ask for the same positions
-def _key(seed: int, position: int) -> NDArray[np.uint64]:
-    return _mix(_mix(np.array([seed], np.uint64)) + np.uint64(position))
-
-
-def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    value = (value + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return value ^ (value >> np.uint64(31))
