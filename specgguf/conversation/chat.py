@@ -182,13 +182,13 @@ class Chat:
         return num_tokens > n_ctx - min(self.answering.max_tokens or n_ctx, n_ctx // _SMALL_PART)
 
     def _check(self, engine: Engine, system: str) -> None:
-        """A template that fails, or a system message that no question fits behind, is an error now."""
+        """A template that fails, or a system message that no question fits after, is an error now."""
         prompt = engine.template.render(Transcript(system, [Exchange("?")]).messages())
         num_tokens = len(engine.target.vocab.tokenize(prompt))
         n_ctx = engine.n_ctx_for(num_tokens, self.answering.max_tokens)
         if system and self._is_full(num_tokens, n_ctx):
             raise ContextError(
-                f"the system message is too long: a question behind it takes {num_tokens} of {n_ctx} tokens of context",
+                f"the system message is too long: with a question it takes {num_tokens} of {n_ctx} tokens of context",
                 "shorten it, or give a larger --ctx",
             )
 

@@ -33,10 +33,10 @@ class Ranking:
         Another token has to come in, if it is outside, and to win; or the winner has to be put out. Of the tokens
         outside only the eight best are looked at.
         """
-        behind = self.logits[winner] - self.logits + self.temperature * (self.noise[winner] - self.noise)
+        gaps = self.logits[winner] - self.logits + self.temperature * (self.noise[winner] - self.noise)
         outside = np.flatnonzero(~kept)[:_BESIDE].tolist()
-        rivals = behind[kept & (np.arange(len(kept)) != winner)]
-        distances = [max(float(behind[index]), self.entering(index)) for index in outside]
+        rivals = gaps[kept & (np.arange(len(kept)) != winner)]
+        distances = [max(float(gaps[index]), self.entering(index)) for index in outside]
         return max(0.0, min([*distances, self.leaving(winner), float(rivals.min(initial=math.inf))]))
 
     def entering(self, index: int) -> float:
@@ -119,7 +119,7 @@ def _entering(keys: _Floats, mass: _Floats, place: int, bound: float) -> float:
 
 def _leaving(keys: _Floats, mass: _Floats, place: int, bound: float) -> float:
     """A token is cut off if the mass before it reaches the bound: so it falls, and what is before it grows."""
-    before = np.cumsum(mass)[place:] - mass[place]  # having fallen to its own place and each behind it
+    before = np.cumsum(mass)[place:] - mass[place]  # having fallen to its own place and each after it
     gaps = keys[place] - keys[place:]
     return max(0.0, float(np.maximum(gaps, -_log_odds(before, mass.sum() - before, bound)).min()))
 

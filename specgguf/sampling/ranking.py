@@ -69,9 +69,9 @@ def best(values: NDArray[Any], allow: Allow | None, limit: int) -> Ids:
 
 
 def rest_of(logits: NDArray[np.float32], found: Ids, lowest: np.float32, missing: int | None) -> tuple[float, float]:
-    """What is left of the probability behind the tokens found, in units of the best one's: at least and at most.
+    """What is left of the probability after the tokens found, in units of the best one's: at least and at most.
 
-    `missing` tokens at most come behind them, each at most as likely as `lowest`; None if all the others do.
+    `missing` tokens at most come after them, each at most as likely as `lowest`; None if all the others do.
     """
     peak = logits[found[0]]
     if missing is None:

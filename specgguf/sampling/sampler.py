@@ -117,7 +117,7 @@ class Sampler:
     def _likely(self, logits: NDArray[np.float32], best: int, peak: float, position: int) -> int | None:
         """The choice, where it can be told from the tokens that min-p leaves: most often, and long before all is known.
 
-        One that is not cut if these were all there is, is not cut either with others beside them. Just behind a decode
+        One that is not cut if these were all there is, is not cut either with others beside them. Right after a decode
         nothing is in the processor's caches, and few calls of numpy count for more than little work in each.
         """
         if self.grammar is not None or self.min_p <= 0.0 or self.typical_p < 1.0:
