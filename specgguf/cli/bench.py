@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -13,13 +13,12 @@ import typer
 
 from specgguf.cli import options
 from specgguf.cli.opening import Models, check_adaptive, open_engine, open_store
-from specgguf.cli.options import Speculate
 from specgguf.cli.terminal import output
+from specgguf.engine.settings import DRAFT_MAX, MAX_DRAFT, EngineSettings, Mode
 from specgguf.errors import INTERRUPTED, UsageError
 from specgguf.text.files import check_place, save
 
 if TYPE_CHECKING:
-    from specgguf.engine.engine import EngineSettings
     from specgguf.measure.bench import Arm
     from specgguf.measure.prompts import Prompt
 
@@ -114,7 +113,6 @@ def bench(
     """
     if report:
         _check_report(report)
-    from specgguf.engine.engine import EngineSettings
     from specgguf.measure.prompts import BENCH, built_in, read_prompts
 
     task = Task(read_prompts(prompts) if prompts else built_in(BENCH), max_tokens, temperature, seed, repeat)
@@ -150,18 +148,19 @@ def _measure_pair(
     arm: Sequence[str],
     models: Models,
     draft_max: int | None,
-    settings: "EngineSettings",
+    settings: EngineSettings,
     offline: bool,
 ) -> dict[str, Any]:
     from specgguf.measure import bench as benchmark
 
-    arms = [benchmark.PLAIN, benchmark.Arm("auto", "auto"), *map(_parse, dict.fromkeys(arm))]
+    arms = [benchmark.PLAIN, benchmark.Arm("auto", Mode.AUTO), *map(_parse, dict.fromkeys(arm))]
     # A batch must have room for the longest fixed draft.
-    draft_max = max([draft_max or options.DRAFT_MAX, *(way.num_draft for way in arms if way.num_draft)])
+    num_draft = max([draft_max or DRAFT_MAX, *(way.num_draft for way in arms if way.num_draft)])
+    settings = replace(settings, num_draft=num_draft)
     store = open_store(offline)
-    with open_engine(store, models, Speculate.AUTO, draft_max, settings) as engine, closing(store.progress):
+    with open_engine(store, models, settings) as engine, closing(store.progress):
         check_adaptive(engine)
-        idle = [way.name for way in arms if way.mode in ("model", "fixed") and not engine.speculative]
+        idle = [way.name for way in arms if way.mode in (Mode.MODEL, Mode.FIXED) and not engine.speculative]
         if idle:
             raise UsageError(f"--arm {idle[0]}: there is no draft model", "give one with --draft")
         sampler = engine.sampler(temperature=task.temperature, seed=task.seed)
@@ -225,10 +224,10 @@ def _parse(text: str) -> "Arm":
     from specgguf.measure.bench import Arm
 
     fixed = re.fullmatch(r"fixed -k ([1-9][0-9]{0,2})", text)
-    if fixed and int(fixed[1]) <= options.MAX_DRAFT:
-        return Arm(text, "fixed", int(fixed[1]))
-    if text in ("model", "ngram"):
-        return Arm(text, "model" if text == "model" else "ngram")
+    if fixed and int(fixed[1]) <= MAX_DRAFT:
+        return Arm(text, Mode.FIXED, int(fixed[1]))
+    if text in (Mode.MODEL, Mode.NGRAM):
+        return Arm(text, Mode(text))
     if text in ("plain", "auto"):
         raise UsageError(f"--arm {text}: that is measured anyway", "leave it out")
     raise UsageError(f"--arm {text}: no way to decode", 'give model, ngram or "fixed -k 4"')

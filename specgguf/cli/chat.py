@@ -11,6 +11,7 @@ from specgguf.cli.ngramstore import Memory
 from specgguf.cli.opening import Models, explain, open_engine, open_resolver, open_store
 from specgguf.cli.sampling import check_texts, read_file, read_grammar
 from specgguf.cli.terminal import output
+from specgguf.engine.settings import CHAT_CTX, EngineSettings, Mode
 
 if TYPE_CHECKING:
     from specgguf.engine.engine import Engine
@@ -24,7 +25,7 @@ def chat(
     quant: options.Quant = None,
     draft_quant: options.DraftQuant = None,
     draft_max: options.DraftMax = None,
-    speculate: options.SpeculateMode = options.Speculate.AUTO,
+    speculate: options.SpeculateMode = Mode.AUTO,
     ngram_store: options.NgramStore = None,
     exact: options.Exact = False,
     max_tokens: options.MaxTokens = None,
@@ -77,9 +78,8 @@ def chat(
     from specgguf.cli.commands import completions, read_transcript, tell_loaded
     from specgguf.cli.session import Session
     from specgguf.cli.terminal.reader import open_reader
-    from specgguf.conversation.chat import USUAL_CTX, Answering, Chat
+    from specgguf.conversation.chat import Answering, Chat
     from specgguf.conversation.transcript import SAMPLING, Transcript
-    from specgguf.engine.engine import EngineSettings
     from specgguf.llama.library import log_to
 
     transcript = read_transcript(load, context) if load else Transcript()
@@ -99,10 +99,12 @@ def chat(
         n_threads=threads,
         n_ctx=ctx,
         draft_n_ctx=draft_ctx,
-        usual_ctx=USUAL_CTX,
+        usual_ctx=CHAT_CTX,
         cache_type_k=cache_type_k,
         cache_type_v=cache_type_v,
         chat_template=read_file("--chat-template", chat_template) if chat_template else None,
+        mode=speculate,
+        num_draft=draft_max,
         exact=exact,
     )
     if verbose:
@@ -111,7 +113,7 @@ def chat(
     store = open_store(offline)
 
     def open_models(models: Models) -> "Engine":
-        engine = open_engine(store, models, speculate, draft_max, settings)
+        engine = open_engine(store, models, settings)
         for line in engine.notices:
             output.note(line)
         memory.recall(engine)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from specgguf.cli import options
-from specgguf.cli.opening import DRAFT_MAX_FIXED, Models
+from specgguf.cli.opening import Models
 from specgguf.cli.terminal import output
 from specgguf.conversation.transcript import SAMPLING, Transcript, load
+from specgguf.engine.settings import Mode
 from specgguf.errors import SpecggufError, UsageError
 from specgguf.text.files import check_place, save
 
@@ -33,7 +34,7 @@ class Command(NamedTuple):
 def completions(context: typer.Context, pairs: Iterable[str]) -> dict[str, Iterable[str]]:
     """The arguments there are, by command."""
     settable = map(_spelled, _settable(context).values())
-    known: dict[str, Iterable[str]] = {"/set": list(settable), "/speculate": list(options.Speculate), "/model": pairs}
+    known: dict[str, Iterable[str]] = {"/set": list(settable), "/speculate": list(Mode), "/model": pairs}
     return {name: known.get(name, ()) for name in COMMANDS}
 
 
@@ -140,13 +141,13 @@ def _speculate(session: "Session", argument: str) -> None:
         output.note(f"speculate is {session.chat.answering.mode or session.context.params['speculate']}")
         return
     parameter = next(parameter for parameter in session.context.command.params if parameter.name == "speculate")
-    mode: options.Speculate = _parse(parameter, session.context, argument, "/speculate")
+    mode: Mode = _parse(parameter, session.context, argument, "/speculate")
     answering = session.chat.answering
-    answering.mode = mode.value
-    fixed = session.context.params["draft_max"] or DRAFT_MAX_FIXED
-    answering.num_draft = fixed if mode is options.Speculate.FIXED else None
+    answering.mode = mode
+    fixed = session.context.params["draft_max"] or mode.draft_max
+    answering.num_draft = fixed if mode is Mode.FIXED else None
     output.note(f"speculate is {mode.value}")
-    if mode not in (options.Speculate.OFF, options.Speculate.NGRAM) and not session.chat.engine.has_draft:
+    if mode.uses_model and not session.chat.engine.has_draft:
         output.note("there is no draft model: this chat was begun without")
 
 

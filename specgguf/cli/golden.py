@@ -10,8 +10,8 @@ import typer
 from specgguf.cli import options
 from specgguf.cli.defaults import Command
 from specgguf.cli.opening import Models, open_engine, open_store
-from specgguf.cli.options import Speculate
 from specgguf.cli.terminal import output
+from specgguf.engine.settings import EngineSettings, Mode
 from specgguf.text.files import check_place, save
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ golden = typer.Typer(help="Record what a target says, and verify that it still s
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The golden file.")]
 Drafts = Annotated[
-    Speculate | None, typer.Option("--speculate", help="How to draft; default: fixed, or as in the recording.")
+    Mode | None, typer.Option("--speculate", help="How to draft; default: fixed, or as in the recording.")
 ]
 ExactOrNot = Annotated[
     bool | None, typer.Option("--exact/--no-exact", help="Keep to widths of equal bits; default: as in the recording.")
@@ -65,7 +65,6 @@ def record(
 
     They are answered once more while drafting, for the acceptance rate.
     """
-    from specgguf.engine.engine import EngineSettings
     from specgguf.measure import golden as goldens
     from specgguf.measure.prompts import GOLDEN, built_in, read_prompts
 
@@ -75,12 +74,17 @@ def record(
     chosen = read_prompts(prompts) if prompts else built_in(GOLDEN)
     store = open_store(offline)
     models = Models(pair, target, draft, quant, draft_quant)
+    speculate = speculate or Mode.FIXED
     settings = EngineSettings(
-        n_gpu_layers=gpu_layers, draft_n_gpu_layers=draft_gpu_layers, n_threads=threads, exact=exact
+        n_gpu_layers=gpu_layers,
+        draft_n_gpu_layers=draft_gpu_layers,
+        n_threads=threads,
+        mode=speculate,
+        num_draft=draft_max,
+        exact=exact,
     )
     recordings = []
-    speculate = speculate or Speculate.FIXED
-    with open_engine(store, models, speculate, draft_max, settings) as engine, closing(store.progress):
+    with open_engine(store, models, settings) as engine, closing(store.progress):
         sampler = engine.sampler(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
         for number, prompt in enumerate(chosen):
             seeded = replace(sampler, seed=sampler.seed + number)
@@ -123,7 +127,6 @@ def verify(
     Models that no option names are those of the recording; without options that say how to draft, its way:
     only then can acceptance rates be compared.
     """
-    from specgguf.engine.engine import EngineSettings
     from specgguf.measure import golden as goldens
 
     recorded = goldens.load(file)
@@ -131,17 +134,18 @@ def verify(
     if models.pair is None and models.target is None:  # the recorded target, perhaps with another draft
         models = Models(*(given or recorded.models.get(name) for name, given in models._asdict().items()))
     if speculate is None and draft_max is None:
-        speculate, draft_max = Speculate(recorded.speculate), recorded.draft_max
+        speculate, draft_max = Mode(recorded.speculate), recorded.draft_max
     store = open_store(offline)
     settings = EngineSettings(
         n_gpu_layers=gpu_layers,
         draft_n_gpu_layers=draft_gpu_layers,
         n_threads=threads,
+        mode=speculate or Mode.FIXED,
+        num_draft=draft_max,
         exact=recorded.exact if exact is None else exact,
     )
     noise = goldens.Noise()
-    speculate = speculate or Speculate.FIXED
-    with open_engine(store, models, speculate, draft_max, settings) as engine, closing(store.progress):
+    with open_engine(store, models, settings) as engine, closing(store.progress):
         differences = goldens.changes(recorded.made_with, goldens.circumstances(engine, store.digests.of))
         for difference in differences:
             output.note(difference)

@@ -6,22 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from specgguf.cli.options import DRAFT_MAX, Speculate
 from specgguf.cli.terminal import output
+from specgguf.engine.settings import EngineSettings
 from specgguf.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from specgguf.engine.engine import Engine, EngineSettings
+    from specgguf.engine.engine import Engine
     from specgguf.exact.profiles import Profiles
     from specgguf.models.catalogue import Catalogue, Pair
     from specgguf.models.files import ModelFile
     from specgguf.models.hub.store import Store
     from specgguf.models.references import Resolver
-
-DRAFT_MAX_FIXED = 4
-"""Draft tokens per round of --speculate fixed, where nobody says otherwise."""
 
 
 class Models(NamedTuple):
@@ -74,9 +71,7 @@ def open_resolver(store: "Store") -> "Resolver":
     return Resolver(load_catalogue(own_path()), store, _can_make)
 
 
-def open_engine(
-    store: "Store", models: Models, speculate: Speculate, draft_max: int | None, settings: "EngineSettings"
-) -> "Engine":
+def open_engine(store: "Store", models: Models, settings: EngineSettings) -> "Engine":
     """Find or fetch the models that the options name, and load them."""
     from specgguf.engine.engine import Engine
     from specgguf.llama.library import on_abort
@@ -85,17 +80,15 @@ def open_engine(
     resolver = open_resolver(store)
     pair = models.chosen_pair(resolver.catalogue)
     target = models.resolve(resolver, "target")
-    drafts = speculate not in (Speculate.OFF, Speculate.NGRAM)
-    draft = models.resolve(resolver, "draft") if drafts else None
+    draft = models.resolve(resolver, "draft") if settings.mode.uses_model else None
     if draft is not None and models.draft is None and models.draft_quant is None:
         draft = advised(store, draft)
     target_path, *rest = store.provide([file for file in (target, draft) if file is not None])
     draft_path, notice = (rest[0] if rest else None), None
-    if draft_path is None and drafts:
+    if draft_path is None and settings.mode.uses_model:
         draft_path, notice = _find_draft(target_path, resolver.catalogue, store)
-    usual = DRAFT_MAX_FIXED if speculate is Speculate.FIXED else DRAFT_MAX
-    num_draft = draft_max or (pair and pair.draft_max) or usual
-    settings = replace(settings, num_draft=num_draft, mode=speculate.value)
+    if pair and settings.num_draft is None:
+        settings = replace(settings, num_draft=pair.draft_max)
     with closing(store.progress):
         engine = Engine(target_path, draft_path, settings, open_profiles(store), store.progress.show)
     if notice:

@@ -1,7 +1,6 @@
 """Options that several commands share, as annotated types."""
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,17 +8,7 @@ import typer
 from typer.core import TyperOption
 
 from specgguf.cli.completion import draft_quants, pair_names, references, target_quants
-
-
-class Speculate(StrEnum):
-    """How to draft."""
-
-    AUTO = "auto"
-    FIXED = "fixed"
-    MODEL = "model"
-    NGRAM = "ngram"
-    OFF = "off"
-
+from specgguf.engine.settings import CHAT_CTX, CHAT_TEMPERATURE, DRAFT_MAX, DRAFT_MAX_FIXED, MAX_DRAFT, Mode
 
 SETS_ASIDE = {
     "pair": ("target",),
@@ -84,11 +73,6 @@ def _layers(value: str | int) -> int:
         raise typer.BadParameter(f"{value!r} is neither a number nor 'all'.")
     return int(value)
 
-
-DRAFT_MAX = 16
-"""Draft tokens per round at most, where nobody says otherwise."""
-MAX_DRAFT = 511
-"""One batch holds 512 tokens, and the last known one goes first."""
 
 Pair = Annotated[
     str | None,
@@ -161,11 +145,11 @@ DraftMax = Annotated[
         min=1,
         max=MAX_DRAFT,
         metavar="N",
-        help="Draft tokens per round at most; default: 16, fixed: 4.",
+        help=f"Draft tokens per round at most; default: {DRAFT_MAX}, fixed: {DRAFT_MAX_FIXED}.",
     ),
 ]
 SpeculateMode = Annotated[
-    Speculate,
+    Mode,
     typer.Option(
         "--speculate",
         envvar="SPECGGUF_SPECULATE",
@@ -194,7 +178,11 @@ Temperature = Annotated[
 ChatTemperature = Annotated[
     float | None,
     typer.Option(
-        "--temp", min=0.0, max=100.0, metavar="T", help="Temperature; 0 is greedy; default: the model's, or else 0.8."
+        "--temp",
+        min=0.0,
+        max=100.0,
+        metavar="T",
+        help=f"Temperature; 0 is greedy; default: the model's, or else {CHAT_TEMPERATURE}.",
     ),
 ]
 # The defaults of these are the model's own, if its file has some, or else llama.cpp's.
@@ -313,7 +301,9 @@ Ctx = Annotated[
 ]
 ChatCtx = Annotated[
     int | None,
-    typer.Option("--ctx", "-c", min=1, metavar="N", help="Context in tokens; default: 8192, or what the model knows."),
+    typer.Option(
+        "--ctx", "-c", min=1, metavar="N", help=f"Context in tokens; default: {CHAT_CTX}, or what the model knows."
+    ),
 ]
 DraftCtx = Annotated[
     int | None,

@@ -18,6 +18,7 @@ from specgguf.cli.report import report
 from specgguf.cli.sampling import check_texts, parse_biases, read_file, read_grammar
 from specgguf.cli.stdin import PipedLines, read_piped
 from specgguf.cli.terminal import output
+from specgguf.engine.settings import EngineSettings, Mode
 from specgguf.errors import INTERRUPTED, TERMINATED, UsageError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def run(
     quant: options.Quant = None,
     draft_quant: options.DraftQuant = None,
     draft_max: options.DraftMax = None,
-    speculate: options.SpeculateMode = options.Speculate.AUTO,
+    speculate: options.SpeculateMode = Mode.AUTO,
     ngram_store: options.NgramStore = None,
     exact: options.Exact = False,
     max_tokens: options.MaxTokens = None,
@@ -86,7 +87,6 @@ def run(
     check_texts("PROMPT", [text] if text else [])
     begin = time.perf_counter()
 
-    from specgguf.engine.engine import EngineSettings
     from specgguf.llama.library import log_to
 
     biases, constraint = parse_biases(logit_bias or []), read_grammar(grammar, json_schema)
@@ -99,6 +99,8 @@ def run(
         cache_type_k=cache_type_k,
         cache_type_v=cache_type_v,
         chat_template=read_file("--chat-template", chat_template) if chat_template else None,
+        mode=speculate,
+        num_draft=draft_max,
         exact=exact,
     )
     if verbose:
@@ -106,7 +108,7 @@ def run(
     memory = Memory(ngram_store)
     store = open_store(offline)
     models = Models(pair, target, draft, quant, draft_quant)
-    with open_engine(store, models, speculate, draft_max, settings) as engine:
+    with open_engine(store, models, settings) as engine:
         memory.recall(engine)
         sampler = engine.sampler(
             temperature=temperature,

@@ -10,14 +10,14 @@ import typer
 
 from specgguf.cli import options
 from specgguf.cli.opening import Models, advised, check_adaptive, open_engine, open_profiles, open_resolver, open_store
-from specgguf.cli.options import Speculate
 from specgguf.cli.terminal import output
+from specgguf.engine.settings import EngineSettings
 from specgguf.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from specgguf.engine.engine import Engine, EngineSettings
+    from specgguf.engine.engine import Engine
     from specgguf.measure.tune import Tuned
     from specgguf.models.files import HubFile, SplitFile
     from specgguf.models.hub.store import Store
@@ -48,8 +48,6 @@ def tune(
 
     Run nothing else meanwhile. It also finds out whether the draft would be faster requantized, and offers to do that.
     """
-    from specgguf.engine.engine import EngineSettings
-
     settings = EngineSettings(
         n_gpu_layers=gpu_layers,
         draft_n_gpu_layers=draft_gpu_layers,
@@ -65,10 +63,10 @@ def tune(
         _tune(store, models, settings, yes, json)
 
 
-def _tune(store: "Store", models: Models, settings: "EngineSettings", yes: bool, json: bool) -> None:
+def _tune(store: "Store", models: Models, settings: EngineSettings, yes: bool, json: bool) -> None:
     from specgguf.measure import tune as tuning
 
-    with open_engine(store, models, Speculate.AUTO, None, settings) as engine, closing(store.progress):
+    with open_engine(store, models, settings) as engine, closing(store.progress):
         check_adaptive(engine)
         found = tuning.tune(engine, partial(store.progress.show, "measuring batches"))
         report: dict[str, Any] = {
@@ -103,9 +101,7 @@ def _published_draft(store: "Store", models: Models) -> "HubFile | SplitFile | N
     return draft
 
 
-def _try_requantized(
-    store: "Store", source: "HubFile | SplitFile", settings: "EngineSettings"
-) -> dict[str, Any] | None:
+def _try_requantized(store: "Store", source: "HubFile | SplitFile", settings: EngineSettings) -> dict[str, Any] | None:
     """What a step of the draft saves when it is requantized; None if that has been done."""
     from specgguf.llama.quantize import quantize
     from specgguf.measure.tune import Place, draft_saving
@@ -154,7 +150,7 @@ def _show(found: "Tuned") -> None:
         output.write(f"draft step behind {depth} tokens: {1000 * seconds:.1f} ms\n")
 
 
-def _compare_quants(store: "Store", models: Models, settings: "EngineSettings", json: bool) -> None:
+def _compare_quants(store: "Store", models: Models, settings: EngineSettings, json: bool) -> None:
     from specgguf.exact.choice import MAX_WIDTH
     from specgguf.measure import tune as tuning
     from specgguf.models.hub.store import size_of

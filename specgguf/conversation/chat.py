@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from specgguf.conversation.transcript import Exchange, Transcript
-from specgguf.engine.engine import Engine, Generation, Mode
+from specgguf.engine.engine import Engine, Generation
+from specgguf.engine.settings import CHAT_TEMPERATURE, Mode
 from specgguf.errors import ContextError, ContextFullError, UsageError
 from specgguf.llama.grammar import GrammarText
 from specgguf.speculative.sampling import Sampler
@@ -12,10 +13,6 @@ from specgguf.speculative.stats import Stats
 from specgguf.text.closing import Closing
 from specgguf.text.thought import Said, ThoughtStream, opens_thought, split
 
-USUAL_CTX = 8192
-"""Tokens of context to open for a chat, if the model knows so many."""
-_TEMPERATURE = 0.8
-"""Where neither the user nor the model's file says otherwise: llama.cpp's default."""
 _SMALL_PART = 16
 """An answer needs at least this fraction of the context, or the chat is full."""
 
@@ -113,7 +110,7 @@ class Chat:
 
     def sampler(self) -> Sampler:
         """How tokens are chosen: as set, or as the model's file says."""
-        usual = self.engine.target_header.sampling.get("temperature", _TEMPERATURE)
+        usual = self.engine.target_header.sampling.get("temperature", CHAT_TEMPERATURE)
         return self.engine.sampler(**{"temperature": usual, **self.transcript.sampling})
 
     def ask(self, question: str, shift: bool = False) -> Turn:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specgguf.engine.settings import EngineSettings, Mode
 from specgguf.errors import ContextError, ModelError, ParityError, UsageError
 from specgguf.exact.choice import MAX_WIDTH, Arithmetic, Prover, candidates
 from specgguf.exact.classes import Measurement
@@ -40,35 +41,6 @@ from specgguf.text.stream import TextStream
 _LEAST_CTX = 4096
 _ROOM = 2048
 """Tokens of context kept free behind a long prompt when the length of the answer is not limited."""
-
-
-Mode = Literal["auto", "fixed", "model", "ngram", "off"]
-"""auto: as many tokens as pay, from the draft model or from text already seen; model and ngram: from one of them only;
-fixed: always as many as allowed, from the draft model; off: plain decoding."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """Resources. None leaves the choice to the engine: all layers on a GPU if there is one, a thread per physical
-    core, a context that fits the prompt and its answer, the target's own chat template.
-    """
-
-    n_gpu_layers: int | None = None
-    draft_n_gpu_layers: int | None = None
-    n_threads: int | None = None
-    n_ctx: int | None = None
-    draft_n_ctx: int | None = None
-    """The draft's context at most; None: as long as the target's. A text that is longer is no longer drafted for."""
-    usual_ctx: int | None = None
-    """Where `n_ctx` is not given, the context whatever the prompt, or as much of it as the target knows."""
-    chat_template: str | None = None
-    cache_type_k: str | None = None
-    cache_type_v: str | None = None
-    num_draft: int = 16
-    """Draft tokens per round at most."""
-    mode: Mode = "auto"
-    exact: bool = False
-    """Whether batches keep to widths that give equal bits."""
 
 
 @dataclass(slots=True)
@@ -203,7 +175,7 @@ class Engine(Closing):
         self._arithmetic = self.exact_choice.arithmetic if self.exact_choice else self._arithmetics[0]
         self._widths = self.exact_choice.widths if self.exact_choice else ()
         measured = prover.known(self._arithmetic)
-        self.is_exact = settings.exact or (measured is not None and measured.agree(settings.num_draft + 1))
+        self.is_exact = settings.exact or (measured is not None and measured.agree(settings.draft_max + 1))
         """Whether drafting is known not to change a bit."""
         with ExitStack() as resources:
             self._target = resources.enter_context(Model(self.target_header, layers, self._arithmetic.repack))
@@ -225,7 +197,7 @@ class Engine(Closing):
 
     def _drop_draft_without_rollback(self) -> None:
         if not self._target.can_roll_back:
-            self._mode = "off"
+            self._mode = Mode.OFF
         for model in (self._target, self._draft):
             if self._draft and model and not model.can_roll_back:
                 self._drop_draft(f"the {model.header.role} is a recurrent model, whose cache cannot be rolled back yet")
@@ -249,12 +221,12 @@ class Engine(Closing):
     @property
     def speculative(self) -> bool:
         """Whether there is a draft in use."""
-        return self._draft is not None and self._mode not in ("off", "ngram")
+        return self._draft is not None and self._mode.uses_model
 
     @property
     def adaptive(self) -> bool:
         """Whether the draft length follows what pays."""
-        return self._mode in ("auto", "model", "ngram")
+        return self._mode.is_adaptive
 
     @property
     def n_ctx(self) -> int:
@@ -343,8 +315,8 @@ class Engine(Closing):
         cached = common_prefix(self._contexts[0].tokens, prompt[:-1])
         if grammar:
             sampler = replace(sampler, grammar=grammar.begin(self._target.vocab, len(prompt)))
-        mode = mode or ("fixed" if num_draft is not None else self._mode)
-        controller = self._controller(sampler, mode if self._target.can_roll_back else "off", num_draft)
+        mode = mode or (Mode.FIXED if num_draft is not None else self._mode)
+        controller = self._controller(sampler, mode if self._target.can_roll_back else Mode.OFF, num_draft)
         # As many as if this were the first text, whatever earlier ones have made of the context.
         most = n_ctx + 1 - len(prompt) if max_tokens is None else max_tokens
         steps = self._steps(prompt, chooser or sampler, controller, most)
@@ -353,7 +325,7 @@ class Engine(Closing):
     @property
     def max_width(self) -> int:
         """The widest batch of the target that gives logits for all its tokens."""
-        return max(self._widths, default=self.settings.num_draft + 1)
+        return max(self._widths, default=self.settings.draft_max + 1)
 
     def replay(self, prompt: Sequence[int], output: Sequence[int], width: int) -> Iterator[NDArray[np.float32]]:
         """The target's logits, shape (n_vocab,), at every token of an answer that is known already.
@@ -401,16 +373,18 @@ class Engine(Closing):
         return WidthCosts(self.max_width - 1, times, draft_step, allowed=self._widths or None)
 
     def _controller(self, sampler: Sampler, mode: Mode, num_draft: int | None) -> Controller:
-        num_draft = self.settings.num_draft if num_draft is None else num_draft
-        model = None if mode == "ngram" else self.drafter(sampler)
-        if mode in ("auto", "model", "ngram"):
-            suffix = self._suffix if mode != "model" else None
+        num_draft = self.settings.draft_max if num_draft is None else num_draft
+        model = None if mode is Mode.NGRAM else self.drafter(sampler)
+        if mode.is_adaptive:
+            suffix = self._suffix if mode is not Mode.MODEL else None
             return Auto(self._policy, self._costs, model, suffix, self.on_change)
-        return Fixed(model, num_draft, self._widths) if model and num_draft and mode == "fixed" else Plain(self._widths)
+        return (
+            Fixed(model, num_draft, self._widths) if model and num_draft and mode is Mode.FIXED else Plain(self._widths)
+        )
 
     def draft_from(self, texts: Iterable[Sequence[int]]) -> None:
         """Draft from these texts too, as far as the mode drafts from text already seen."""
-        if self._mode in ("auto", "ngram"):
+        if self._mode in (Mode.AUTO, Mode.NGRAM):
             for text in texts:
                 self._suffix.add_text([token for token in text if token < self._target.vocab.num_tokens])
 

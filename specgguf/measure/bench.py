@@ -15,7 +15,8 @@ from importlib.metadata import version
 from statistics import median
 from typing import Any
 
-from specgguf.engine.engine import Engine, Mode
+from specgguf.engine.engine import Engine
+from specgguf.engine.settings import Mode
 from specgguf.llama import library
 from specgguf.measure.comparison import WARM_UP, Rounds, Run, in_turns, summarize
 from specgguf.measure.oracle import best_s, chains
@@ -43,7 +44,7 @@ class Arm:
     num_draft: int | None = None
 
 
-PLAIN = Arm("plain", "off")
+PLAIN = Arm("plain", Mode.OFF)
 
 
 @dataclass(frozen=True, slots=True)

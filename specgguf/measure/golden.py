@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specgguf.engine.engine import Engine, Mode
+from specgguf.engine.engine import Engine
+from specgguf.engine.settings import Mode
 from specgguf.errors import UsageError
 from specgguf.llama import library
 from specgguf.measure.prompts import Prompt
@@ -254,7 +255,7 @@ def _is_sound(content: Any) -> bool:  # noqa: ANN401 (JSON)
         isinstance(content["max_tokens"], int)
         and isinstance(content["exact"], bool)
         and isinstance(content["draft_max"], int | None)
-        and content["speculate"] in get_args(Mode)
+        and content["speculate"] in list(Mode)
         and all(isinstance(value, str | None) for key in ("made_with", "models") for value in content[key].values())
         and all(name in names and isinstance(value, int | float) for name, value in content["sampling"].items())
         and all(map(_is_sound_recording, content["prompts"]))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from specgguf.engine.engine import Engine, EngineSettings, num_layers
+from specgguf.engine.engine import Engine, num_layers
+from specgguf.engine.settings import EngineSettings
 from specgguf.exact.choice import MAX_WIDTH
 from specgguf.exact.profiles import Fingerprint
 from specgguf.llama import library
