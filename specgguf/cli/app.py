@@ -11,10 +11,10 @@ from specgguf.cli.bench import bench
 from specgguf.cli.chat import chat
 from specgguf.cli.check import check
 from specgguf.cli.config import config
-from specgguf.cli.defaults import Command, load_defaults
+from specgguf.cli.defaults import ConfiguredCommand, load_defaults
 from specgguf.cli.doctor import doctor
 from specgguf.cli.golden import golden
-from specgguf.cli.options import allowed
+from specgguf.cli.options.values import allowed
 from specgguf.cli.pairs import pairs
 from specgguf.cli.pull import pull
 from specgguf.cli.quantize import quantize
@@ -58,7 +58,7 @@ for command, summary in (
     (tune, "Measure what batches cost on this machine, and remember it."),
     (doctor, "Devices, threads, and what was measured of a target."),
 ):
-    app.command(short_help=summary, cls=Command)(command)
+    app.command(short_help=summary, cls=ConfiguredCommand)(command)
 app.add_typer(golden, name="golden", short_help="Regression tests of the text itself.")
 
 

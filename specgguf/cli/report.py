@@ -3,16 +3,18 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specgguf.engine.engine import Engine, Generation
+    from specgguf.conversation.answer import Answer
+    from specgguf.engine.engine import Engine
     from specgguf.models.header import Header
     from specgguf.models.hub.store import Store
 
 
-def report(engine: "Engine", store: "Store", generation: "Generation", mode: str, load_s: float) -> dict[str, Any]:
+def report(engine: "Engine", store: "Store", answer: "Answer", mode: str, load_s: float) -> dict[str, Any]:
     """Everything about one answer."""
+    generation = answer.generation
     stats, timings = generation.stats, generation.timings
     return {
-        "text": generation.text,
+        "text": answer.text,
         "tokens": generation.tokens,
         "prompt_tokens": generation.prompt_tokens,
         "cached_tokens": generation.cached_tokens,

@@ -8,8 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specgguf.cli import options
-from specgguf.cli.opening import Models, advised, check_adaptive, open_engine, open_profiles, open_resolver, open_store
+from specgguf.cli.opening import (
+    engine_settings,
+    open_engine,
+    open_profiles,
+    open_resolver,
+    open_store,
+    require_drafting,
+    tuned_draft,
+)
+from specgguf.cli.options.drafting import Drafting
+from specgguf.cli.options.groups import grouped, without
+from specgguf.cli.options.models import Models, Offline
+from specgguf.cli.options.output import Json
+from specgguf.cli.options.resources import Resources
 from specgguf.cli.terminal import output
 from specgguf.engine.settings import EngineSettings
 from specgguf.errors import UsageError
@@ -26,37 +38,24 @@ _BETTER = "Q4_0"
 """What llama.cpp has the fastest kernels for, on most processors."""
 
 
+@grouped
 def tune(
-    pair: options.Pair = None,
-    target: options.Target = None,
-    draft: options.Draft = None,
-    quant: options.Quant = None,
-    draft_quant: options.DraftQuant = None,
+    models: Models,
     quants: Annotated[
         bool, typer.Option("--quants", help="Compare the target's quantizations instead: which is the fastest here?")
     ] = False,
-    threads: options.Threads = None,
-    gpu_layers: options.GpuLayers = None,
-    draft_gpu_layers: options.DraftGpuLayers = None,
-    cache_type_k: options.CacheTypeK = None,
-    cache_type_v: options.CacheTypeV = None,
-    offline: options.Offline = False,
+    *,
+    resources: Annotated[Resources, without("ctx", "draft_ctx")],
+    offline: Offline = False,
     yes: Annotated[bool, typer.Option("--yes", help="Make a faster draft without asking.")] = False,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Measure what a batch costs by its width on this machine, and remember it, so that drafting starts well informed.
 
     Run nothing else meanwhile. It also finds out whether the draft would be faster requantized, and offers to do that.
     """
-    settings = EngineSettings(
-        n_gpu_layers=gpu_layers,
-        draft_n_gpu_layers=draft_gpu_layers,
-        n_threads=threads,
-        cache_type_k=cache_type_k,
-        cache_type_v=cache_type_v,
-    )
+    settings = engine_settings(Drafting(), resources)
     store = open_store(offline)
-    models = Models(pair, target, draft, quant, draft_quant)
     if quants:
         _compare_quants(store, models, settings, json)
     else:
@@ -66,8 +65,9 @@ def tune(
 def _tune(store: "Store", models: Models, settings: EngineSettings, yes: bool, json: bool) -> None:
     from specgguf.measure import tune as tuning
 
-    with open_engine(store, models, settings) as engine, closing(store.progress):
-        check_adaptive(engine)
+    engine = open_engine(store, models, settings)
+    with closing(engine), closing(store.progress):
+        require_drafting(engine)
         found = tuning.tune(engine, partial(store.progress.show, "measuring batches"))
         report: dict[str, Any] = {
             "target": engine.target_header.path.name,
@@ -96,7 +96,7 @@ def _published_draft(store: "Store", models: Models) -> "HubFile | SplitFile | N
     if models.draft is not None or models.draft_quant is not None:
         return None
     draft = models.resolve(open_resolver(store), "draft")
-    if draft is None or isinstance(draft, Path | DerivedFile) or advised(store, draft) != draft:
+    if draft is None or isinstance(draft, Path | DerivedFile) or tuned_draft(store, draft) != draft:
         return None
     return draft
 
@@ -147,7 +147,7 @@ def _show(found: "Tuned") -> None:
     ]
     output.table([head, *rows], left=0, bars=list(first.values()))
     for depth, seconds in found.step_s.items():
-        output.write(f"draft step behind {depth} tokens: {1000 * seconds:.1f} ms\n")
+        output.write(f"draft step after {depth} tokens: {1000 * seconds:.1f} ms\n")
 
 
 def _compare_quants(store: "Store", models: Models, settings: EngineSettings, json: bool) -> None:
@@ -160,7 +160,7 @@ def _compare_quants(store: "Store", models: Models, settings: EngineSettings, js
     times = {}
     with closing(store.progress):
         draft = models.resolve(open_resolver(store), "draft")
-        draft_path = store.find(advised(store, draft)) if draft is not None else None
+        draft_path = store.find(tuned_draft(store, draft)) if draft is not None else None
         step_s = 0.0
         if draft_path:
             draft_place = tuning.Place.of(settings, "draft")

@@ -1,28 +1,32 @@
-"""What --ngram-store names: answers to draft from."""
+"""The answers that --ngram-store keeps, to draft from."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from specgguf.errors import about
 
 if TYPE_CHECKING:
     from specgguf.engine.engine import Engine, Generation
 
 
-class Memory:
+class AnswerStore:
     """Answers of earlier runs, which new ones join. Without a file there are none, and none are kept."""
 
     def __init__(self, path: Path | None) -> None:
         """Raises UsageError if there is something else at `path`, or if it cannot be written to."""
         from specgguf.engine.ngram_store import NgramStore
 
-        self._store = NgramStore(path) if path else None
+        with about("ngram-store"):
+            self._store = NgramStore(path) if path else None
 
-    def recall(self, engine: "Engine") -> None:
-        """Draft from what is stored."""
+    def draft_from_all(self, engine: "Engine") -> None:
+        """Let the engine draft from what is stored."""
         if self._store:
             engine.draft_from(self._store.texts(engine.target_header.tokenizer.fingerprint))
 
-    def keep(self, engine: "Engine", generation: "Generation") -> None:
-        """Store an answer, and draft from it too."""
+    def add(self, engine: "Engine", generation: "Generation") -> None:
+        """Store an answer, and let the engine draft from it too."""
         if self._store:
-            self._store.add(engine.target_header.tokenizer.fingerprint, generation.tokens)
+            with about("ngram-store"):
+                self._store.add(engine.target_header.tokenizer.fingerprint, generation.tokens)
             engine.draft_from([generation.tokens])
