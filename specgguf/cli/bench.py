@@ -46,7 +46,7 @@ class Questions:
     """The options that say what is to be answered, and how often."""
 
     prompts: Prompts = None
-    repeat: Annotated[int, typer.Option("--repeat", min=1, metavar="N", help="Answer every prompt so many times.")] = 1
+    repeat: Annotated[int, typer.Option("--repeat", min=1, metavar="N", help="Answer every prompt N times.")] = 1
     max_tokens: AnswerTokens = 128
 
     def read(self) -> "list[Prompt]":
@@ -70,7 +70,10 @@ class Servers:
         ),
     ] = None
     endpoint_baseline: Annotated[
-        str | None, typer.Option("--endpoint-baseline", metavar="URL", help="A server to compare it with, in turns.")
+        str | None,
+        typer.Option(
+            "--endpoint-baseline", metavar="URL", help="A server to compare it with; the two are asked in turn."
+        ),
     ] = None
     model: Annotated[
         str | None, typer.Option("--model", metavar="NAME", help="The servers' model; default: the first they list.")
@@ -83,7 +86,9 @@ class Form:
 
     report: Annotated[
         Path | None,
-        typer.Option("--report", metavar="FILE", help="Write a page (.html) or a chart (.svg) too; an old one goes."),
+        typer.Option(
+            "--report", metavar="FILE", help="Write a page (.html) or a chart (.svg) too; replaces an existing one."
+        ),
     ] = None
     json: Json = False
 
@@ -213,7 +218,7 @@ def _collect(measuring: Iterator[T]) -> tuple[list[T], bool]:
 
 
 def _check_of_servers(context: typer.Context, alone: bool) -> None:
-    """Raises UsageError for options that mean nothing for a server."""
+    """Raises UsageError for options that mean nothing for a server; `alone`: there is no server to compare with."""
     for name in context.params:
         source = context.get_parameter_source(name)
         if source and source.name == "COMMANDLINE" and name not in _OF_SERVERS:

@@ -24,7 +24,7 @@ class _Setting(NamedTuple):
 
 
 def config(ctx: typer.Context, json: Json = False) -> None:
-    """Show what every option is without being given, and where that comes from: environment, config.toml or default.
+    """Show the value that every option has if it is not given, and its source: environment, config.toml or default.
 
     `-` stands for what a command decides by itself. An option whose value is the same everywhere is listed once.
     """

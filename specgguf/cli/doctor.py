@@ -20,7 +20,7 @@ def doctor(
     offline: Offline = False,
     json: Json = False,
 ) -> None:
-    """Tell devices, build and threads, and what was measured of a target on this machine: nothing is measured now."""
+    """Show devices, build and threads, and what was measured of a target on this machine. Nothing is measured now."""
     from specgguf.llama import library
 
     store = open_store(offline)

@@ -66,7 +66,9 @@ class Changes:
     ] = None
     exact: Annotated[
         bool | None,
-        typer.Option("--exact/--no-exact", help="Keep to widths of equal bits; default: as in the recording."),
+        typer.Option(
+            "--exact/--no-exact", help="Keep to batch widths that give equal bits; default: as in the recording."
+        ),
     ] = None
 
     def drafting(self, recorded: "Golden") -> Drafting:
@@ -131,7 +133,11 @@ def verify(
     max_acceptance_drop: Annotated[
         float | None,
         typer.Option(
-            "--max-acceptance-drop", min=0.0, max=1.0, metavar="D", help="Fail if the acceptance rate is lower by more."
+            "--max-acceptance-drop",
+            min=0.0,
+            max=1.0,
+            metavar="D",
+            help="Fail if an acceptance rate is lower than the recorded one by more than D.",
         ),
     ] = None,
     *,

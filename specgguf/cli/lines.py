@@ -12,10 +12,10 @@ from specgguf.errors import SpecggufError
 
 
 def answer_lines(lines: PipedLines, skip: int, answer: Callable[[str], dict[str, Any]], show_progress: bool) -> None:
-    """Write an object for each line but the first `skip`, before the next one is awaited: its answer, or what is wrong.
+    """Write an object for each line after the first `skip`, as soon as there is one: the answer, or what is wrong.
 
-    Blank lines have none. Raises SpecggufError at the end if anything was wrong. A line that is interrupted has none
-    either, so that whoever goes on after the last object misses nothing.
+    Blank lines have no object. A line that is interrupted has none either, so that a later call can go on after the
+    last object. Raises SpecggufError at the end if anything was wrong.
     """
     done, written, failed = skip, 0, 0
     try:

@@ -12,7 +12,7 @@ from specgguf.cli.options.resources import Resources
 from specgguf.cli.terminal import output
 from specgguf.cli.terminal.progress import TerminalProgress
 from specgguf.engine.settings import EngineSettings
-from specgguf.errors import UsageError
+from specgguf.errors import UsageError, about
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,7 +137,9 @@ def _find_draft(target: Path, catalogue: "Catalogue", store: "Store") -> tuple[P
     from specgguf.models.header import Header
     from specgguf.models.pairing import draft_on_disk
 
-    found = draft_on_disk(Header.of_file(target, "target"), catalogue, store)
+    with about("target"):
+        header = Header.of_file(target, "target")
+    found = draft_on_disk(header, catalogue, store)
     if found is None:
         return None, "no draft model: there is no --draft, and none on this machine fits and is small enough"
     return found.path, f"drafting with {found.reference}, which fits and is on this machine (--draft chooses another)"

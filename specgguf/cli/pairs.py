@@ -1,4 +1,4 @@
-"""`specgguf pairs`: the catalogue, what of it is here, and what fits what."""
+"""`specgguf pairs`: the catalogue, what of it is on this machine, and which drafts fit a target."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -115,7 +115,7 @@ def _judged(candidate: "Candidate") -> dict[str, Any]:
 
 
 def _remove(catalogue: "Catalogue", store: "Store", name: str, yes: bool, json: bool) -> None:
-    """Delete what is here of a pair; what another pair that is wholly here needs is kept."""
+    """Delete the files of a pair, except those of another pair whose files are all on this machine."""
     files = _files(catalogue, name)
     needed: dict[object, str] = {}
     for other in catalogue.pairs:

@@ -42,7 +42,9 @@ class Batch:
 
     lines: Annotated[
         bool,
-        typer.Option("--lines", help="Each line piped in is a prompt of its own, put after PROMPT; an object a line."),
+        typer.Option(
+            "--lines", help="Each line of stdin is a prompt of its own, after PROMPT; writes a JSON object a line."
+        ),
     ] = False
     skip: Annotated[
         int,
@@ -138,7 +140,7 @@ class _Prompter:
     grammar: "GrammarText | None"
 
     def ask(self, text: str) -> "Answer":
-        """What answers a text; the work is done while it is iterated. Thought is told apart only to hide it."""
+        """What answers a text, while it is iterated. Thought is taken out only if it is to be hidden."""
         from specgguf.conversation.answer import Answer
         from specgguf.text.thought import opens_thought
 
@@ -176,7 +178,7 @@ def _with_stdin(prompt: str, raw: bool) -> str:
 
 
 def _show(answer: "Answer", form: OutputForm) -> int:
-    """Write the answer as it comes, as far as it is written before its end; the exit code."""
+    """Write the answer as it comes, unless its form is one object at the end; the exit code."""
     if form.json:
         return stream(answer, lambda *_: None)
     if form.jsonl:

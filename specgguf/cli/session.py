@@ -1,4 +1,4 @@
-"""A chat in a terminal, or of a script."""
+"""A chat, with a person at a terminal or with a script."""
 
 from collections.abc import Callable
 from contextlib import closing

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from specgguf.models.files import HubFile, SplitFile
     from specgguf.models.hub.store import Store
 
-_BETTER = "Q4_0"
-"""What llama.cpp has the fastest kernels for, on most processors."""
+_FAST_QUANT = "Q4_0"
+"""The quantization that llama.cpp has the fastest kernels for on most processors."""
 
 
 @grouped
@@ -107,16 +107,16 @@ def _try_requantized(store: "Store", source: "HubFile | SplitFile", settings: En
     from specgguf.measure.tune import Place, draft_saving
     from specgguf.models.files import DerivedFile
 
-    made = DerivedFile(source, _BETTER, as_draft=True)
+    made = DerivedFile(source, _FAST_QUANT, as_draft=True)
     published, existing = store.provide([source])[0], store.find(made)
     with TemporaryDirectory(dir=store.root) as folder:
-        path = existing or Path(folder) / f"{_BETTER}.gguf"
+        path = existing or Path(folder) / f"{_FAST_QUANT}.gguf"
         if not existing:
             show = partial(store.progress.show, f"trying {made.name}")
-            quantize(published, path, _BETTER, made.narrowed, show)
+            quantize(published, path, _FAST_QUANT, made.narrowed, show)
         place = Place.of(settings, "draft")
         saving = draft_saving(published, path, place, partial(store.progress.show, "comparing drafts"))
-    return {"quant": _BETTER, "saving": saving}
+    return {"quant": _FAST_QUANT, "saving": saving}
 
 
 def _offer(
@@ -125,14 +125,14 @@ def _offer(
     from specgguf.measure.tune import advice_key
     from specgguf.models.files import DerivedFile
 
-    better = DerivedFile(source, _BETTER, as_draft=True)
+    better = DerivedFile(source, _FAST_QUANT, as_draft=True)
     output.note(f"{better.name} takes {saving:.0%} less time a step on this machine; a draft changes speed, never text")
     if not yes and not output.can_ask():
         output.note("specgguf tune --yes makes it and uses it from then on")
         return
     if yes or output.confirm("Make it, and use it from now on?"):
         (path,) = store.provide([better])
-        open_profiles(store).save(advice_key(store.digests.of(store.provide([source])[0])), {"quant": _BETTER})
+        open_profiles(store).save(advice_key(store.digests.of(store.provide([source])[0])), {"quant": _FAST_QUANT})
         engine.remember_costs(found.tables(1 - saving), path)
         output.note(f"from now on {path} drafts where no --draft or --draft-quant says otherwise")
 

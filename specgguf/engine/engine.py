@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specgguf.engine.settings import EngineSettings, Mode
-from specgguf.errors import ContextError, ModelError, ParityError, UsageError
+from specgguf.errors import ContextError, ModelError, ParityError, UsageError, about
 from specgguf.exact.choice import MAX_WIDTH, Arithmetic, Prover, candidates
 from specgguf.exact.classes import Measurement
 from specgguf.exact.profiles import Fingerprint, Profiles
@@ -161,12 +161,16 @@ class Engine(Closing):
         self.on_change: Callable[[str], object] = lambda _: None
         """Is told in a line when drafting is given up while generating, and when it is taken up again."""
         self._arithmetics = candidates(settings.cache_type_k, settings.cache_type_v)
-        check_cache_type("--cache-type-k", self._arithmetics[0].cache_type_k)
-        check_cache_type("--cache-type-v", self._arithmetics[0].cache_type_v)
+        with about("cache-type-k"):
+            check_cache_type("--cache-type-k", self._arithmetics[0].cache_type_k)
+        with about("cache-type-v"):
+            check_cache_type("--cache-type-v", self._arithmetics[0].cache_type_v)
         layers = num_layers("--gpu-layers", settings.n_gpu_layers)
         draft_layers = num_layers("--draft-gpu-layers", settings.draft_n_gpu_layers)
-        self.target_header = Header.of_file(target, "target")
-        self.draft_header = Header.of_file(draft, "draft") if draft else None
+        with about("target"):
+            self.target_header = Header.of_file(target, "target")
+        with about("draft"):
+            self.draft_header = Header.of_file(draft, "draft") if draft else None
         self.parity = _check_parity(self.target_header, self.draft_header)
         self.num_threads = settings.n_threads or library.num_physical_cores()
         prover = Prover(self.target_header, layers, self.num_threads, profiles, on_progress)
@@ -502,6 +506,7 @@ def num_layers(option: str, wanted: int | None) -> int:
         raise UsageError(
             f"{option}: this build of llama.cpp has no GPU to place layers on",
             "leave it out, or rebuild with CMAKE_ARGS for your GPU (README.md, Install)",
+            (option.removeprefix("--"),),
         )
     return wanted
 
@@ -511,6 +516,7 @@ def _check_ctx(option: str, n_ctx: int | None, model: Model) -> None:
         raise UsageError(
             f"{option} {n_ctx}: the {model.header.role} was trained with {model.n_ctx_train} tokens",
             "give at most that, or leave it out",
+            (option.removeprefix("--"),),
         )
 
 
@@ -522,5 +528,6 @@ def _check_parity(target: Header, draft: Header | None) -> ParityReport | None:
         raise ParityError(
             f"{draft.path} cannot draft for {target.path}: {report.summary}",
             "choose a draft of the same model family, or --speculate off",
+            ("target", "draft"),
         )
     return report

@@ -40,7 +40,7 @@ class Drafting:
         typer.Option(
             "--ngram-store",
             metavar="FILE",
-            help="Draft from answers stored here too, and store this one; default: none.",
+            help="Draft from the answers stored here too, and add the new ones; default: none.",
         ),
     ] = None
     exact: Annotated[
@@ -48,6 +48,6 @@ class Drafting:
         typer.Option(
             "--exact/--no-exact",
             show_default=False,
-            help="Bit for bit the tokens of plain --exact decoding on this machine, whatever drafts.",
+            help="The same tokens, bit for bit, as plain decoding with --exact on this machine.",
         ),
     ] = False

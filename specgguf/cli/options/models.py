@@ -49,7 +49,7 @@ class Models:
             "--draft",
             "-d",
             metavar="REF",
-            help="Draft: the same forms.",
+            help="Draft: named in the same ways.",
             autocompletion=references,
             callback=unless_overridden,
         ),
@@ -70,7 +70,7 @@ class Models:
         typer.Option(
             "--draft-quant",
             metavar="TYPE",
-            help="The same for the draft; made here where nobody publishes it.",
+            help="The same for the draft; made on this machine if nobody publishes it.",
             autocompletion=draft_quants,
             callback=unless_overridden,
         ),
@@ -119,6 +119,6 @@ Offline = Annotated[
         "--offline/--no-offline",
         show_default=False,
         envvar="HF_HUB_OFFLINE",
-        help="Use what is on this machine; ask no one else for anything.",
+        help="Use only what is on this machine, no network.",
     ),
 ]

@@ -26,7 +26,7 @@ class OutputForm:
         typer.Option(
             "--jsonl/--no-jsonl",
             show_default=False,
-            help="An object a line: the text piece by piece, at last the object of --json.",
+            help="A JSON object a line: the text piece by piece, then the object of --json.",
             callback=unless_overridden,
         ),
     ] = False
@@ -35,7 +35,8 @@ class OutputForm:
         typer.Option(
             "--show-draft/--no-show-draft",
             show_default=False,
-            help="Mark on a terminal what was guessed right: green or [] by the draft, magenta or {} from text seen.",
+            help="Mark accepted draft tokens on a terminal: green or [] from the draft model, magenta or {} "
+            "from text already seen.",
         ),
     ] = False
     stats: Annotated[
@@ -48,7 +49,7 @@ class OutputForm:
             "--verbose/--no-verbose",
             "-v",
             show_default=False,
-            help="llama.cpp's log, the settings, and each change of mind about drafting.",
+            help="llama.cpp's log, the settings, and when drafting is given up or taken up again.",
         ),
     ] = False
 

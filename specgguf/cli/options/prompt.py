@@ -1,4 +1,4 @@
-"""What a prompt consists of."""
+"""What stands around the user's text in a prompt."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from specgguf.errors import UsageError
 
 @dataclass(frozen=True)
 class PromptShape:
-    """The options that say what stands around the user's text."""
+    """The options for the shape of a prompt."""
 
     system: Annotated[
         str | None, typer.Option("--system", metavar="TEXT", help="System message.", callback=unless_overridden)
@@ -32,7 +32,7 @@ class PromptShape:
         typer.Option(
             "--no-think/--think",
             show_default=False,
-            help="Hide the thoughts of a reasoning model; none, where its template can.",
+            help="Hide the thoughts of a reasoning model; if its chat template can, tell it not to think.",
         ),
     ] = False
     raw: Annotated[

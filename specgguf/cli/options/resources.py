@@ -1,4 +1,4 @@
-"""What the models are given of the machine."""
+"""Devices, threads and memory."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -37,7 +37,7 @@ class Resources:
             "--draft-ctx",
             min=64,
             metavar="N",
-            help="Context of the draft; default: the target's. Longer texts are not drafted for by the model.",
+            help="Context of the draft; default: the target's. The draft model does not draft for longer texts.",
         ),
     ] = None
     cache_type_k: Annotated[

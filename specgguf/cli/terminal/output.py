@@ -26,7 +26,7 @@ _LEAST_BAR, _LONGEST_BAR = 8, 40
 
 
 class ReaderGoneError(Exception):
-    """Whoever read our stdout has closed it: the work is done."""
+    """Nobody reads stdout any more: the work is done."""
 
 
 def prepare() -> None:
@@ -41,8 +41,8 @@ def prepare() -> None:
 def write(text: str, style: str = "") -> None:
     """A piece of the answer, at once; raises ReaderGoneError, or SpecggufError if it cannot be written.
 
-    Control characters are shown on a terminal; pipes get the bytes as they are. `style`, as rich names it, is for
-    where there are styles.
+    Control characters are made visible on a terminal; pipes get the bytes as they are. `style`, as rich names it, has
+    an effect only where there are styles.
     """
     if sys.stdout is None:
         raise SpecggufError("cannot write the answer: stdout is closed", "redirect it to /dev/null instead")
@@ -96,7 +96,7 @@ def write_json(value: object) -> None:
 
 
 def table(rows: Sequence[Sequence[str]], left: int, bars: Sequence[float] = ()) -> None:
-    """Rows below a head, the first `left` columns set to the left; on a terminal with room, a bar for each row."""
+    """Rows below a head, the first `left` columns aligned left; on a terminal wide enough, a bar for each row."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(
@@ -123,7 +123,7 @@ def note(text: str) -> None:
 
 
 def log(text: str) -> None:
-    """Details that were asked for; whoever stops reading them still gets the answer."""
+    """Details that were asked for. That nobody reads them is no reason to stop answering."""
     with contextlib.suppress(OSError):
         sys.stderr.write(visible(text) if on_terminal() else text)
 

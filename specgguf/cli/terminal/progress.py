@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class TerminalProgress:
-    """Progress bars on stderr if that is a terminal, else nothing: one display for all that is waited for."""
+    """Progress bars on stderr if that is a terminal, else nothing: one display for all of them."""
 
     def __init__(self) -> None:
         self._display: Progress | None = None

@@ -22,11 +22,11 @@ class Reader(Protocol):
     """Gives messages."""
 
     interactive: bool
-    """Whether somebody sees what happens, and can be asked."""
+    """Whether a person is there, who sees what happens and can be asked."""
 
     @property
     def discarded(self) -> str:
-        """What stood on the line when Ctrl-C came."""
+        """What was on the line when Ctrl-C was pressed."""
 
     def read(self, draft: str = "") -> str:
         """The next message; `draft` is what a person finds on the line. Raises EOFError when there are no more."""
@@ -88,7 +88,7 @@ class Keyboard:
 
     @property
     def discarded(self) -> str:
-        """What stood on the line when Ctrl-C came."""
+        """What was on the line when Ctrl-C was pressed."""
         return self._session.default_buffer.text
 
 
