@@ -50,7 +50,7 @@ def _system(session: "Session", argument: str) -> None:
 
 
 def _undo(session: "Session", argument: str) -> None:
-    session.draft = session.chat.undo()
+    session.prepared = session.chat.undo()
     output.note("the last turn is taken back")
 
 

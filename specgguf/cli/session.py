@@ -38,7 +38,7 @@ class Session:
         self.context = context
         self.open_models = open_models
         self.show_draft = form.show_draft
-        self.draft = ""
+        self.prepared = ""
         """What a person finds on the line when the next message is read."""
         self._unasked = ""
         """A question that could not be asked. It is put back on the line until a question can be."""
@@ -54,7 +54,7 @@ class Session:
         leaving = False
         while not self.done:
             try:
-                message, self.draft = self.reader.read(self.draft), ""
+                message, self.prepared = self.reader.read(self.prepared), ""
             except EOFError:
                 return
             except KeyboardInterrupt:
@@ -75,7 +75,7 @@ class Session:
                 if not self.reader.interactive:
                     raise
                 output.note("stopped")
-            self.draft = self._unasked or self.draft
+            self.prepared = self._unasked or self.prepared
 
     def _handle(self, message: str) -> None:
         if not message.startswith("/"):
