@@ -15,6 +15,9 @@
 Foreign failures become one of these where they enter: in `llama/`, `hub/`, `endpoint.py` and `config.py`.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 INTERRUPTED = 130
 """The exit code after Ctrl-C, which is no failure."""
 TERMINATED = 143
@@ -22,14 +25,18 @@ TERMINATED = 143
 
 
 class SpecggufError(Exception):
-    """What happened (`message`, naming the file or option) and what to do about it (`hint`)."""
+    """What happened (`message`, naming the file or option) and what to do about it (`hint`).
+
+    `options`: the options whose values it is about, by their long names without dashes.
+    """
 
     exit_code = 1
 
-    def __init__(self, message: str, hint: str) -> None:
+    def __init__(self, message: str, hint: str, options: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.options = options
 
 
 class UsageError(SpecggufError):
@@ -72,3 +79,13 @@ class ContextError(SpecggufError):
 
 class ContextFullError(ContextError):
     """A chat leaves too little of the context for an answer."""
+
+
+@contextmanager
+def about(*options: str) -> Iterator[None]:
+    """Errors raised inside are about these options, unless they name others themselves."""
+    try:
+        yield
+    except SpecggufError as error:
+        error.options = error.options or options
+        raise

@@ -1,35 +1,54 @@
 """An answer on its way to stdout."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from specgguf.cli.terminal import output
+from specgguf.errors import INTERRUPTED, TERMINATED
 from specgguf.text.thought import CLOSE, OPEN, Said
 
 if TYPE_CHECKING:
     from specgguf.cli.terminal.markdown import MarkdownView
+    from specgguf.conversation.answer import Answer
 
-_MARKS = {"": ("", "", ""), "model": ("green", "[", "]"), "ngram": ("magenta", "{", "}")}
-"""How an accepted guess is shown, by its source: in colour, or between two characters."""
+_MARKS = {"model": ("green", "[", "]"), "ngram": ("magenta", "{", "}")}
+"""How accepted draft tokens are shown, by the drafter's name: in colour, or between two characters."""
+_OTHER_MARK = ("cyan", "<", ">")
+_NO_MARK = ("", "", "")
+
+
+def stream(answer: "Answer", write: Callable[[Said, str], object]) -> int:
+    """Write an answer as it comes, after Ctrl-C or SIGTERM what there is of it; the exit code."""
+    try:
+        for said, source in answer:
+            write(said, source)
+    except (KeyboardInterrupt, SystemExit) as signal:  # SIGTERM raises the latter
+        for said, source in answer.rest():
+            write(said, source)
+        return TERMINATED if isinstance(signal, SystemExit) else INTERRUPTED
+    return 0
 
 
 class AnswerWriter:
-    """Writes an answer piece by piece: with `show_draft` the accepted guesses are marked, and thought is dim.
+    """Writes an answer piece by piece: with `show_draft` accepted draft tokens are marked, and thought is dim.
 
-    Marks are for terminals only. Where there are no styles guesses stand in brackets, and thought between its tags.
-    With `markdown` an answer without marks is formatted, where there are styles.
+    Marks are for terminals only. Where there are no styles, draft tokens stand in brackets and thought between its
+    tags. With `markdown` an answer without marks is formatted, where there are styles.
     """
 
-    def __init__(self, show_draft: bool, show_thought: bool = True, markdown: bool = False) -> None:
+    def __init__(self, show_draft: bool, end_line: bool, show_thought: bool = False, markdown: bool = False) -> None:
+        """`end_line`: whether the last line gets an end where the answer has none."""
         self._show_draft = show_draft and output.answers_on_terminal()
+        self._end_line = end_line
         self._show_thought = show_thought
         self._styled = output.has_styles()
         self._markdown = markdown and not self._show_draft
         self._view: MarkdownView | None = None
         self._thinking = False
-        self._end = ""
+        self._last = ""
 
     def write(self, said: Said, source: str = "") -> None:
-        """The next piece, as guessed by `source`."""
+        """The next piece, as guessed by the drafter `source`."""
         if said.thought and self._show_thought:
             if not self._thinking and not self._styled:
                 self._put(f"{OPEN}\n")
@@ -44,12 +63,12 @@ class AnswerWriter:
             else:
                 self._put(said.answer, source)
 
-    def end(self, newline: bool) -> None:
-        """No more comes: with `newline` the last line is ended."""
+    def close(self) -> None:
+        """Nothing more comes."""
         self._end_thought()
         if self._view:
             self._view.close()
-        elif newline:
+        elif self._end_line:
             self._new_line()
 
     def _end_thought(self) -> None:
@@ -59,12 +78,13 @@ class AnswerWriter:
         self._thinking = False
 
     def _new_line(self) -> None:
-        if not self._end.endswith("\n"):
+        if not self._last.endswith("\n"):
             self._put("\n")
 
     def _put(self, text: str, source: str = "", style: str = "") -> None:
-        colour, left, right = _MARKS[source if self._show_draft else ""]
-        self._end = text
+        is_marked = self._show_draft and source
+        colour, left, right = _MARKS.get(source, _OTHER_MARK) if is_marked else _NO_MARK
+        self._last = text
         if self._styled:
             output.write(text, f"{style} {colour}".strip())
         else:

@@ -11,10 +11,10 @@ from specgguf.cli.bench import bench
 from specgguf.cli.chat import chat
 from specgguf.cli.check import check
 from specgguf.cli.config import config
-from specgguf.cli.defaults import Command, load_defaults
+from specgguf.cli.defaults import ConfiguredCommand, load_defaults
 from specgguf.cli.doctor import doctor
 from specgguf.cli.golden import golden
-from specgguf.cli.options import allowed
+from specgguf.cli.options.values import allowed
 from specgguf.cli.pairs import pairs
 from specgguf.cli.pull import pull
 from specgguf.cli.quantize import quantize
@@ -32,7 +32,7 @@ class Program(TyperGroup):
     """All commands."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 (click's own)
-        """Raises UsageError for an argument that nobody would look at."""
+        """Raises UsageError for an argument that would be ignored."""
         if args[:1] and args[0] in _ALONE and args[1:] and not ctx.resilient_parsing:
             raise UsageError(f"{args[0]} takes no argument: {args[1]}", "leave it out")
         return super().parse_args(ctx, args)
@@ -49,16 +49,16 @@ app = typer.Typer(
 for command, summary in (
     (run, "One answer."),
     (chat, "A conversation in the terminal."),
-    (pairs, "The catalogue: what is there, what is on this machine, what fits what."),
+    (pairs, "The catalogue: what there is, what is on this machine, which drafts fit a target."),
     (pull, "Fetch and verify models."),
     (check, "Whether a draft's tokenizer fits a target's."),
     (quantize, "Make another quantization of a model on this machine."),
     (bench, "Plain against speculative decoding on this machine."),
-    (config, "What every option is, and where that comes from."),
+    (config, "The value of every option, and its source."),
     (tune, "Measure what batches cost on this machine, and remember it."),
     (doctor, "Devices, threads, and what was measured of a target."),
 ):
-    app.command(short_help=summary, cls=Command)(command)
+    app.command(short_help=summary, cls=ConfiguredCommand)(command)
 app.add_typer(golden, name="golden", short_help="Regression tests of the text itself.")
 
 
@@ -95,7 +95,7 @@ def _main() -> int:
 
 
 def _described(error: typer.TyperException) -> str:
-    """What it says, or for a value that cannot be, the option or variable and what that may be."""
+    """Its message, or for a value that is not allowed: the option or variable, and what it may be."""
     option = getattr(error, "param", None)
     if not isinstance(error, typer.BadParameter) or not isinstance(option, TyperOption):
         return error.format_message()

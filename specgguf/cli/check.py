@@ -4,10 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from specgguf.cli import options
-from specgguf.cli.opening import Models, open_resolver, open_store
+from specgguf.cli.opening import open_resolver, open_store
+from specgguf.cli.options.groups import grouped
+from specgguf.cli.options.models import Models, Offline
+from specgguf.cli.options.output import Json
 from specgguf.cli.terminal import output
-from specgguf.errors import UsageError
+from specgguf.errors import UsageError, about
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,14 +19,11 @@ if TYPE_CHECKING:
     from specgguf.models.parity import ParityReport
 
 
+@grouped
 def check(
-    pair: options.Pair = None,
-    target: options.Target = None,
-    draft: options.Draft = None,
-    quant: options.Quant = None,
-    draft_quant: options.DraftQuant = None,
-    offline: options.Offline = False,
-    json: options.Json = False,
+    models: Models,
+    offline: Offline = False,
+    json: Json = False,
 ) -> None:
     """Compare the tokenizers of a target and a draft; exit code 1 if they do not fit.
 
@@ -36,9 +35,12 @@ def check(
 
     store = open_store(offline)
     resolver = open_resolver(store)
-    models = Models(pair, target, draft, quant, draft_quant)
     files = {role: models.resolve(resolver, role) for role in ("target", "draft")}
-    (one, read_one), (two, read_two) = (read_header(_named(file), role, store) for role, file in files.items())
+    headers = []
+    for role, file in files.items():
+        with about(models.option_of(role)):
+            headers.append(read_header(_named(file), role, store))
+    (one, read_one), (two, read_two) = headers
     for file in files.values():
         if isinstance(file, DerivedFile) and store.find(file) is None:
             output.note(f"{file.name} has yet to be made, and takes its tokenizer from there")
@@ -55,7 +57,7 @@ def check(
 
 def _named(file: "Path | ModelFile | None") -> "Path | ModelFile":
     if file is None:
-        raise UsageError("check needs two models", "give --target and --draft, or --pair")
+        raise UsageError("check needs two models", "give --target and --draft, or --pair", ("pair", "target", "draft"))
     return file
 
 

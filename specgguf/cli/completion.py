@@ -1,4 +1,4 @@
-"""What the shell offers for names of pairs, models and quantizations. A mistake in models.toml offers nothing."""
+"""What the shell offers for names of pairs, models and quantizations: nothing while models.toml has a mistake."""
 
 import functools
 from collections.abc import Iterable, Iterator

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from specgguf.cli import options
-from specgguf.cli.defaults import CONFIG, OF_ONE_CALL, options_of
+from specgguf.cli.defaults import CONFIG, NOT_IN_FILE, options_of
+from specgguf.cli.options.output import Json
 from specgguf.cli.terminal import output
 from specgguf.models.catalogue import own_path
 
@@ -23,8 +23,8 @@ class _Setting(NamedTuple):
     source: str
 
 
-def config(ctx: typer.Context, json: options.Json = False) -> None:
-    """Show what every option is without being given, and where that comes from: environment, config.toml or default.
+def config(ctx: typer.Context, json: Json = False) -> None:
+    """Show the value that every option has if it is not given, and its source: environment, config.toml or default.
 
     `-` stands for what a command decides by itself. An option whose value is the same everywhere is listed once.
     """
@@ -49,7 +49,7 @@ def _settings(ctx: typer.Context, where: tuple[str, ...]) -> Iterator[_Setting]:
             yield from _settings(typer.Context(command, parent=ctx, info_name=name), (*where, name))
         return
     for key, option in options_of(ctx.command).items():
-        if key in OF_ONE_CALL:
+        if key in NOT_IN_FILE:
             continue
         value, _ = option.handle_parse_result(ctx, {}, [])
         source = {"ENVIRONMENT": str(option.envvar), "DEFAULT_MAP": CONFIG}

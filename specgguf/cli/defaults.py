@@ -5,25 +5,25 @@ the command of its name.
 """
 
 import os
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from specgguf.cli.options import SETS_ASIDE, allowed, is_set
+from specgguf.cli.options.precedence import OVERRIDDEN_BY
+from specgguf.cli.options.values import allowed, is_set
 from specgguf.errors import ConfigError, SpecggufError
 from specgguf.models.catalogue import own_path
 from specgguf.text.tomlfile import TomlFile, Where
 
 CONFIG = "config.toml"
 _HELP = "docs/cli.md shows the form, and lists the options"
-OF_ONE_CALL = (
+NOT_IN_FILE = (
     *("lines", "skip", "load", "for", "remove", "yes", "dry-run", "quants"),
     *("endpoint", "endpoint-baseline", "model"),
 )
-"""Keys of options that say what a call is about, or agree to what it does: no defaults."""
+"""Keys of options that belong to one call only: they say what it is about, or agree to what it does."""
 
 Values = Mapping[Where, Any]
 """Values by where they stand in the file, the last of them being the option's key."""
@@ -37,35 +37,29 @@ class Defaults(dict[str, Any]):
         self._file = file
         self._places = places
 
-    def named_in(self, error: SpecggufError, ctx: typer.Context) -> str:
-        """Where in the file the options stand that an error is about, by their names or values."""
-        text = " ".join([error.message, *re.findall(r"--[\w-]+", error.hint)])
+    def places_of(self, error: SpecggufError, ctx: typer.Context) -> str:
+        """Where in the file the values stand that an error is about, in brackets; empty for none of the file."""
+        options = options_of(ctx.command)
         found = []
-        for key, option in options_of(ctx.command).items():
+        for option in (options[key] for key in error.options if key in options):
             source = ctx.get_parameter_source(option.name)
-            if source is None or source.name != "DEFAULT_MAP":
-                continue
-            value = self[option.name]
-            words = [key, key.replace("-", " ")]
-            if value and isinstance(value, str) and not option.type_descriptor.is_choice:
-                words.append(value)
-            if re.search(rf"(?<!\w)(?<!\w-)({'|'.join(map(re.escape, words))})(?![\w-])", text, re.IGNORECASE):
+            if source is not None and source.name == "DEFAULT_MAP":
                 found.append(self._file.place(self._places[option.name]))
         return f" ({'; '.join(found)})" if found else ""
 
 
-class Command(TyperCommand):
-    """A command whose options may stand in the file. While that has a mistake, all it does is to show its help."""
+class ConfiguredCommand(TyperCommand):
+    """A command whose options may have defaults in the file. While the file has a mistake, only --help works."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 (click's own)
-        """Run it; an error that is about an option tells that it stands in the file."""
+        """Run it; an error about the value of an option says where in the file that value stands."""
         if isinstance(ctx.obj, ConfigError):
             raise ctx.obj
         try:
             return super().invoke(ctx)
         except SpecggufError as error:
             if isinstance(ctx.default_map, Defaults):
-                error.message += ctx.default_map.named_in(error, ctx)
+                error.message += ctx.default_map.places_of(error, ctx)
             raise
 
 
@@ -106,18 +100,18 @@ def _of_command(file: TomlFile, ctx: typer.Context, where: Where, table: Any, ou
     own = {place: value for place, value in values.items() if place[-1] in options}
     for place, value in own.items():
         _check(file, ctx, place, options[str(place[-1])], value)
-    places = _settled(file, {options[str(place[-1])].name: place for place in own}, own)
+    places = _without_overridden(file, {options[str(place[-1])].name: place for place in own}, own)
     return Defaults(file, places, own)
 
 
-def _settled(file: TomlFile, places: Mapping[str, Where], values: Values) -> dict[str, Where]:
-    """Without what gives way to something nearer to the command; raises ConfigError for two that exclude each other."""
+def _without_overridden(file: TomlFile, places: Mapping[str, Where], values: Values) -> dict[str, Where]:
+    """Without what the table of a command overrides; raises ConfigError for two that exclude each other."""
     asked = {name: place for name, place in places.items() if is_set(values[place])}
     kept = dict(places)
     for name, place in asked.items():
-        for other in SETS_ASIDE.get(name, ()):
+        for other in OVERRIDDEN_BY.get(name, ()):
             rival = asked.get(other, ())
-            if len(rival) == len(place) and name in SETS_ASIDE.get(other, ()):
+            if len(rival) == len(place) and name in OVERRIDDEN_BY.get(other, ()):
                 hint = "leave one of them out, or give it in the table of a command"
                 raise file.mistake(place, f"excludes {rival[-1]}, which is there too", hint)
             if len(rival) > len(place):
@@ -126,7 +120,7 @@ def _settled(file: TomlFile, places: Mapping[str, Where], values: Values) -> dic
 
 
 def _check(file: TomlFile, ctx: typer.Context, where: Where, option: TyperOption, value: Any) -> None:  # noqa: ANN401
-    if where[-1] in OF_ONE_CALL:
+    if where[-1] in NOT_IN_FILE:
         raise file.mistake(where, "is for the command line only", "take it out of the file")
     if not _fits(ctx, option, value):
         raise file.mistake(where, f"must be {allowed(option)}")

@@ -1,43 +1,44 @@
 """`specgguf doctor`: the machine, and what is known of a pair on it."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from specgguf.cli import options
-from specgguf.cli.opening import Models, open_profiles, open_resolver, open_store
+from specgguf.cli.opening import open_profiles, open_resolver, open_store
+from specgguf.cli.options.groups import grouped, only
+from specgguf.cli.options.models import Models, Offline
+from specgguf.cli.options.output import Json
+from specgguf.cli.options.resources import Resources
 from specgguf.cli.terminal import output
 
 if TYPE_CHECKING:
-    from specgguf.exact.choice import Prover
+    from specgguf.exact.choice import WidthSurvey
 
 
+@grouped
 def doctor(
-    pair: options.Pair = None,
-    target: options.Target = None,
-    quant: options.Quant = None,
-    gpu_layers: options.GpuLayers = None,
-    threads: options.Threads = None,
-    offline: options.Offline = False,
-    json: options.Json = False,
+    models: Annotated[Models, only("pair", "target", "quant")],
+    resources: Annotated[Resources, only("gpu_layers", "threads")],
+    offline: Offline = False,
+    json: Json = False,
 ) -> None:
-    """Tell devices, build and threads, and what was measured of a target on this machine: nothing is measured now."""
+    """Show devices, build and threads, and what was measured of a target on this machine. Nothing is measured now."""
     from specgguf.llama import library
 
     store = open_store(offline)
     resolver = open_resolver(store)
-    file = Models(pair, target, None, quant, None).resolve(resolver, "target")
+    file = models.resolve(resolver, "target")
     path = store.find(file) if file else None
     report: dict[str, Any] = {
         "llama.cpp": library.version(),
         "devices": library.devices(),
         "gpu": library.gpu_available(),
-        "threads": threads or library.num_physical_cores(),
+        "threads": resources.threads or library.num_physical_cores(),
         "target": str(path) if path else None,
         "store": str(store.root),
     }
     if path:
-        from specgguf.engine.engine import open_prover
+        from specgguf.engine.engine import open_survey
 
-        report |= _widths(open_prover(path, gpu_layers, threads, open_profiles(store)))
+        report |= _widths(open_survey(path, resources.gpu_layers, resources.threads, open_profiles(store)))
     if json:
         output.write_json(report)
         return
@@ -49,11 +50,11 @@ def doctor(
             output.write(f"{name + ':':11s}{shown}\n")
 
 
-def _widths(prover: "Prover") -> dict[str, Any]:
+def _widths(survey: "WidthSurvey") -> dict[str, Any]:
     from specgguf.exact.choice import candidates
 
-    found = {arithmetic: prover.known(arithmetic) for arithmetic in candidates(None, None)}
-    choice = prover.recall(list(found))
+    found = {arithmetic: survey.known(arithmetic) for arithmetic in candidates(None, None)}
+    choice = survey.recall(list(found))
     return {
         "profiles": [
             {"settings": str(arithmetic), "classes": known.classes, "seconds": known.seconds}

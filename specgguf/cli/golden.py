@@ -1,147 +1,163 @@
 """`specgguf golden`: regression tests of the text itself."""
 
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specgguf.cli import options
-from specgguf.cli.defaults import Command
-from specgguf.cli.opening import Models, open_engine, open_store
-from specgguf.cli.options import Speculate
+from specgguf.cli.defaults import ConfiguredCommand
+from specgguf.cli.opening import engine_settings, open_engine, open_store
+from specgguf.cli.options.drafting import Drafting, DraftMax
+from specgguf.cli.options.groups import grouped, only, without
+from specgguf.cli.options.measuring import AnswerTokens, Prompts
+from specgguf.cli.options.models import Models, Offline
+from specgguf.cli.options.output import Json, Yes
+from specgguf.cli.options.resources import Resources
+from specgguf.cli.options.sampling import SeededSampling
 from specgguf.cli.terminal import output
+from specgguf.engine.settings import Mode
+from specgguf.errors import about
 from specgguf.text.files import check_place, save
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from specgguf.engine.engine import Engine
-    from specgguf.measure.golden import Outcome
+    from specgguf.measure.golden import Golden, Outcome
+    from specgguf.measure.prompts import Prompt
 
 golden = typer.Typer(help="Record what a target says, and verify that it still says so while speculating.")
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The golden file.")]
-Drafts = Annotated[
-    Speculate | None, typer.Option("--speculate", help="How to draft; default: fixed, or as in the recording.")
-]
-ExactOrNot = Annotated[
-    bool | None, typer.Option("--exact/--no-exact", help="Keep to widths of equal bits; default: as in the recording.")
-]
-MaxDrop = Annotated[
-    float | None,
-    typer.Option(
-        "--max-acceptance-drop", min=0.0, max=1.0, metavar="D", help="Fail if the acceptance rate is lower by more."
-    ),
-]
+_PLACEMENT = only("gpu_layers", "draft_gpu_layers", "threads")
 
 
-@golden.command(cls=Command)
+@dataclass(frozen=True)
+class RecordedDrafting(Drafting):
+    """How to draft while recording."""
+
+    speculate: Annotated[Mode, typer.Option("--speculate", help="How to draft.")] = Mode.FIXED
+
+
+@dataclass(frozen=True)
+class Answering:
+    """The options that say what is recorded."""
+
+    prompts: Prompts = None
+    max_tokens: AnswerTokens = 64
+
+    def read(self) -> "list[Prompt]":
+        """The prompts."""
+        from specgguf.measure.prompts import GOLDEN, built_in, read_prompts
+
+        with about("prompts"):
+            return read_prompts(self.prompts) if self.prompts else built_in(GOLDEN)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The options for drafting otherwise than in the recording."""
+
+    draft_max: DraftMax = None
+    speculate: Annotated[
+        Mode | None, typer.Option("--speculate", help="How to draft; default: as in the recording, or fixed with -k.")
+    ] = None
+    exact: Annotated[
+        bool | None,
+        typer.Option(
+            "--exact/--no-exact", help="Keep to batch widths that give equal bits; default: as in the recording."
+        ),
+    ] = None
+
+    def drafting(self, recorded: "Golden") -> Drafting:
+        """How to draft: as given, or as in the recording if nothing is given that says how."""
+        exact = recorded.exact if self.exact is None else self.exact
+        if self.speculate is None and self.draft_max is None:
+            return Drafting(draft_max=recorded.draft_max, speculate=Mode(recorded.speculate), exact=exact)
+        return Drafting(draft_max=self.draft_max, speculate=self.speculate or Mode.FIXED, exact=exact)
+
+
+@golden.command(cls=ConfiguredCommand)
+@grouped
 def record(
     file: File,
-    prompts: options.Prompts = None,
-    pair: options.Pair = None,
-    target: options.Target = None,
-    draft: options.Draft = None,
-    quant: options.Quant = None,
-    draft_quant: options.DraftQuant = None,
-    speculate: Drafts = None,
-    draft_max: options.DraftMax = None,
-    exact: options.Exact = False,
-    max_tokens: options.AnswerTokens = 64,
-    temperature: options.Temperature = 0.0,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
-    seed: options.FirstSeed = 0,
-    threads: options.Threads = None,
-    gpu_layers: options.GpuLayers = None,
-    draft_gpu_layers: options.DraftGpuLayers = None,
-    offline: options.Offline = False,
-    yes: options.Yes = False,
+    answering: Answering,
+    models: Models,
+    drafting: Annotated[RecordedDrafting, without("ngram_store")],
+    sampling: Annotated[SeededSampling, only("temperature", "top_k", "top_p", "min_p", "seed")],
+    resources: Annotated[Resources, _PLACEMENT],
+    offline: Offline = False,
+    yes: Yes = False,
 ) -> None:
     """Answer the prompts by plain decoding, and write down tokens, margins, models and machine.
 
     They are answered once more while drafting, for the acceptance rate.
     """
-    from specgguf.engine.engine import EngineSettings
     from specgguf.measure import golden as goldens
-    from specgguf.measure.prompts import GOLDEN, built_in, read_prompts
 
     check_place(file)
     if file.exists() and not yes and not output.confirm(f"Overwrite {file}?"):
         return
-    chosen = read_prompts(prompts) if prompts else built_in(GOLDEN)
+    prompts = answering.read()
     store = open_store(offline)
-    models = Models(pair, target, draft, quant, draft_quant)
-    settings = EngineSettings(
-        n_gpu_layers=gpu_layers, draft_n_gpu_layers=draft_gpu_layers, n_threads=threads, exact=exact
-    )
     recordings = []
-    speculate = speculate or Speculate.FIXED
-    with open_engine(store, models, speculate, draft_max, settings) as engine, closing(store.progress):
-        sampler = engine.sampler(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
-        for number, prompt in enumerate(chosen):
+    engine = open_engine(store, models, engine_settings(drafting, resources))
+    with closing(engine), closing(store.progress):
+        sampler = engine.sampler(**sampling.given())
+        for number, prompt in enumerate(prompts):
             seeded = replace(sampler, seed=sampler.seed + number)
-            recordings.append(goldens.record(engine, prompt, seeded, max_tokens))
-            store.progress.show("recording", number + 1, len(chosen))
+            recordings.append(goldens.record(engine, prompt, seeded, answering.max_tokens))
+            store.progress.show("recording", number + 1, len(prompts))
         recorded = goldens.Golden(
             made_with=goldens.circumstances(engine, store.digests.of),
-            models=models._asdict(),
+            models=asdict(models),
             sampling=goldens.sampling_of(sampler),
-            exact=exact,
-            speculate=speculate.value,
-            draft_max=draft_max,
-            max_tokens=max_tokens,
+            exact=drafting.exact,
+            speculate=drafting.speculate.value,
+            draft_max=drafting.draft_max,
+            max_tokens=answering.max_tokens,
             prompts=recordings,
         )
     save(file, recorded.dump())
     output.note(f"recorded {len(recordings)} {'prompt' if len(recordings) == 1 else 'prompts'} in {file}")
 
 
-@golden.command(cls=Command)
+@golden.command(cls=ConfiguredCommand)
+@grouped
 def verify(
     file: File,
-    pair: options.Pair = None,
-    target: options.Target = None,
-    draft: options.Draft = None,
-    quant: options.Quant = None,
-    draft_quant: options.DraftQuant = None,
-    speculate: Drafts = None,
-    draft_max: options.DraftMax = None,
-    exact: ExactOrNot = None,
-    max_acceptance_drop: MaxDrop = None,
-    threads: options.Threads = None,
-    gpu_layers: options.GpuLayers = None,
-    draft_gpu_layers: options.DraftGpuLayers = None,
-    offline: options.Offline = False,
-    json: options.Json = False,
+    models: Models,
+    changes: Changes,
+    max_acceptance_drop: Annotated[
+        float | None,
+        typer.Option(
+            "--max-acceptance-drop",
+            min=0.0,
+            max=1.0,
+            metavar="D",
+            help="Fail if an acceptance rate is lower than the recorded one by more than D.",
+        ),
+    ] = None,
+    *,
+    resources: Annotated[Resources, _PLACEMENT],
+    offline: Offline = False,
+    json: Json = False,
 ) -> None:
     """Answer the recorded prompts while drafting; exit code 1 if a text differs where no rounding explains it.
 
-    Models that no option names are those of the recording; without options that say how to draft, its way:
-    only then can acceptance rates be compared.
+    Models that no option names are those of the recording. Without options that say how to draft, it is done as in the
+    recording: only then can acceptance rates be compared.
     """
-    from specgguf.engine.engine import EngineSettings
     from specgguf.measure import golden as goldens
 
     recorded = goldens.load(file)
-    models = Models(pair, target, draft, quant, draft_quant)
-    if models.pair is None and models.target is None:  # the recorded target, perhaps with another draft
-        models = Models(*(given or recorded.models.get(name) for name, given in models._asdict().items()))
-    if speculate is None and draft_max is None:
-        speculate, draft_max = Speculate(recorded.speculate), recorded.draft_max
     store = open_store(offline)
-    settings = EngineSettings(
-        n_gpu_layers=gpu_layers,
-        draft_n_gpu_layers=draft_gpu_layers,
-        n_threads=threads,
-        exact=recorded.exact if exact is None else exact,
-    )
     noise = goldens.Noise()
-    speculate = speculate or Speculate.FIXED
-    with open_engine(store, models, speculate, draft_max, settings) as engine, closing(store.progress):
+    settings = engine_settings(changes.drafting(recorded), resources)
+    engine = open_engine(store, models.or_recorded(recorded.models), settings)
+    with closing(engine), closing(store.progress):
         differences = goldens.changes(recorded.made_with, goldens.circumstances(engine, store.digests.of))
         for difference in differences:
             output.note(difference)
@@ -162,24 +178,24 @@ def verify(
 def _as_dict(
     engine: "Engine", outcomes: "Sequence[Outcome]", noise: float, changes: "Sequence[str]", max_drop: float | None
 ) -> dict[str, Any]:
-    from specgguf.measure.golden import Verdict
+    from specgguf.measure.golden import Sameness
 
     verdicts = [outcome.verdict for outcome in outcomes]
     drops = [max_drop is not None and outcome.acceptance_drop > max_drop for outcome in outcomes]
     return {
         "passed": "different" not in verdicts and not any(drops),
         "exact": engine.is_exact,
-        "same": verdicts.count(Verdict.SAME),
-        "near_ties": verdicts.count(Verdict.NEAR_TIE),
-        "different": verdicts.count(Verdict.DIFFERENT),
+        "same": verdicts.count(Sameness.SAME),
+        "near_ties": verdicts.count(Sameness.NEAR_TIE),
+        "different": verdicts.count(Sameness.DIFFERENT),
         "acceptance_dropped": sum(drops),
         "noise": noise,
         "changes": list(changes),
         "prompts": [
             {
                 **asdict(outcome),
-                "expected_text": _spelled(engine, outcome.expected),
-                "found_text": _spelled(engine, outcome.found),
+                "expected_text": _text_of(engine, outcome.expected),
+                "found_text": _text_of(engine, outcome.found),
                 "acceptance_dropped": dropped,
             }
             for outcome, dropped in zip(outcomes, drops, strict=True)
@@ -187,8 +203,8 @@ def _as_dict(
     }
 
 
-def _spelled(engine: "Engine", token: int | None) -> str | None:
-    return None if token is None else engine.piece(token).decode("utf-8", "replace")
+def _text_of(engine: "Engine", token: int | None) -> str | None:
+    return None if token is None else engine.target.vocab.piece(token).decode("utf-8", "replace")
 
 
 def _as_text(report: dict[str, Any]) -> str:

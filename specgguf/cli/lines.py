@@ -7,18 +7,19 @@ from typing import Any
 
 from specgguf.cli.stdin import PipedLines, text_of
 from specgguf.cli.terminal import output
+from specgguf.cli.terminal.progress import TerminalProgress
 from specgguf.errors import SpecggufError
 
 
 def answer_lines(lines: PipedLines, skip: int, answer: Callable[[str], dict[str, Any]], show_progress: bool) -> None:
-    """Write an object for each line but the first `skip`, before the next one is awaited: its answer, or what is wrong.
+    """Write an object for each line after the first `skip`, as soon as there is one: the answer, or what is wrong.
 
-    Blank lines have none. Raises SpecggufError at the end if anything was wrong. A line that is interrupted has none
-    either, so that whoever goes on after the last object misses nothing.
+    Blank lines have no object. A line that is interrupted has none either, so that a later call can go on after the
+    last object. Raises SpecggufError at the end if anything was wrong.
     """
     done, written, failed = skip, 0, 0
     try:
-        with closing(output.TerminalProgress()) as progress:
+        with closing(TerminalProgress()) as progress:
             for number, data in itertools.islice(lines, skip, None):
                 if show_progress and not output.answers_on_terminal():
                     progress.show("answering", lines.bytes_read - len(data), lines.size, f"line {number}")
@@ -36,6 +37,6 @@ def answer_lines(lines: PipedLines, skip: int, answer: Callable[[str], dict[str,
         output.note(f"ended after line {done}; --skip {done} goes on from there")
         raise
     if not written:
-        output.note(f"there was nothing to answer{f' behind line {skip}' if skip else ' on stdin'}")
+        output.note(f"there was nothing to answer{f' after line {skip}' if skip else ' on stdin'}")
     if failed:
         raise SpecggufError(f"lines without an answer: {failed}", 'their objects say why, under "error"')

@@ -1,57 +1,48 @@
-"""From the options that name models to an engine."""
+"""From options to an engine."""
 
 import os
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from specgguf.cli.options import DRAFT_MAX, Speculate
+from specgguf.cli.options.drafting import Drafting
+from specgguf.cli.options.models import Models
+from specgguf.cli.options.resources import Resources
 from specgguf.cli.terminal import output
-from specgguf.errors import UsageError
+from specgguf.cli.terminal.progress import TerminalProgress
+from specgguf.engine.settings import EngineSettings
+from specgguf.errors import UsageError, about
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from specgguf.engine.engine import Engine, EngineSettings
+    from specgguf.engine.engine import Engine
     from specgguf.exact.profiles import Profiles
-    from specgguf.models.catalogue import Catalogue, Pair
+    from specgguf.models.catalogue import Catalogue
     from specgguf.models.files import ModelFile
     from specgguf.models.hub.store import Store
     from specgguf.models.references import Resolver
 
-DRAFT_MAX_FIXED = 4
-"""Draft tokens per round of --speculate fixed, where nobody says otherwise."""
 
-
-class Models(NamedTuple):
-    """The options that name a target and a draft."""
-
-    pair: str | None
-    target: str | None
-    draft: str | None
-    quant: str | None
-    draft_quant: str | None
-
-    def resolve(self, resolver: "Resolver", role: str) -> "Path | ModelFile | None":
-        """The target, or the draft if one is named."""
-        reference, quant = (self.target, self.quant) if role == "target" else (self.draft, self.draft_quant)
-        if reference is None:
-            pair = self.chosen_pair(resolver.catalogue)
-            if pair is None:
-                return None
-            reference = getattr(pair, role)
-            if quant:  # instead of the recommended one
-                reference = reference.partition(":")[0]
-        return resolver.resolve(reference, quant, as_draft=role == "draft")
-
-    def chosen_pair(self, catalogue: "Catalogue") -> "Pair | None":
-        """The pair that is named, or the default pair; None for a target of the user's own."""
-        if self.target is None:
-            return catalogue.pair(self.pair)
-        if self.pair is not None:
-            raise UsageError("--pair and --target exclude each other", "give one of them")
-        return None
+def engine_settings(
+    drafting: Drafting, resources: Resources, usual_ctx: int | None = None, chat_template: str | None = None
+) -> EngineSettings:
+    """The settings that the options ask for; the last two as in `EngineSettings`."""
+    return EngineSettings(
+        n_gpu_layers=resources.gpu_layers,
+        draft_n_gpu_layers=resources.draft_gpu_layers,
+        n_threads=resources.threads,
+        n_ctx=resources.ctx,
+        draft_n_ctx=resources.draft_ctx,
+        usual_ctx=usual_ctx,
+        chat_template=chat_template,
+        cache_type_k=resources.cache_type_k,
+        cache_type_v=resources.cache_type_v,
+        num_draft=drafting.draft_max,
+        mode=drafting.speculate,
+        exact=drafting.exact,
+    )
 
 
 def open_store(offline: bool = False) -> "Store":
@@ -63,20 +54,18 @@ def open_store(offline: bool = False) -> "Store":
         os.environ.pop("HF_HUB_OFFLINE", None)
     from specgguf.models.hub.store import Store, default_root
 
-    return Store(default_root(), output.TerminalProgress(), _quantize, offline)
+    return Store(default_root(), TerminalProgress(), _quantize, offline)
 
 
 def open_resolver(store: "Store") -> "Resolver":
-    """What gives references their meaning: the catalogue, and what is pinned in the store."""
+    """What finds the files that references mean: in the catalogue, and among what is pinned in the store."""
     from specgguf.models.catalogue import load_catalogue, own_path
     from specgguf.models.references import Resolver
 
     return Resolver(load_catalogue(own_path()), store, _can_make)
 
 
-def open_engine(
-    store: "Store", models: Models, speculate: Speculate, draft_max: int | None, settings: "EngineSettings"
-) -> "Engine":
+def open_engine(store: "Store", models: Models, settings: EngineSettings) -> "Engine":
     """Find or fetch the models that the options name, and load them."""
     from specgguf.engine.engine import Engine
     from specgguf.llama.library import on_abort
@@ -85,43 +74,44 @@ def open_engine(
     resolver = open_resolver(store)
     pair = models.chosen_pair(resolver.catalogue)
     target = models.resolve(resolver, "target")
-    drafts = speculate not in (Speculate.OFF, Speculate.NGRAM)
-    draft = models.resolve(resolver, "draft") if drafts else None
+    draft = models.resolve(resolver, "draft") if settings.mode.uses_model else None
     if draft is not None and models.draft is None and models.draft_quant is None:
-        draft = advised(store, draft)
+        draft = tuned_draft(store, draft)
     target_path, *rest = store.provide([file for file in (target, draft) if file is not None])
     draft_path, notice = (rest[0] if rest else None), None
-    if draft_path is None and drafts:
+    if draft_path is None and settings.mode.uses_model:
         draft_path, notice = _find_draft(target_path, resolver.catalogue, store)
-    usual = DRAFT_MAX_FIXED if speculate is Speculate.FIXED else DRAFT_MAX
-    num_draft = draft_max or (pair and pair.draft_max) or usual
-    settings = replace(settings, num_draft=num_draft, mode=speculate.value)
+    if pair and settings.num_draft is None:
+        settings = replace(settings, num_draft=pair.draft_max)
+
+    def show_notice(line: str) -> None:
+        store.progress.close()  # a line in the middle of a bar cannot be read
+        output.note(line)
+
     with closing(store.progress):
-        engine = Engine(target_path, draft_path, settings, open_profiles(store), store.progress.show)
+        engine = Engine(target_path, draft_path, settings, open_profiles(store), store.progress.show, show_notice)
     if notice:
-        engine.notices.append(notice)
+        output.note(notice)
     return engine
 
 
-def explain(engine: "Engine") -> None:
-    """Tell the settings in effect, and from now on every change of mind about drafting, a line each."""
+def log_engine(engine: "Engine") -> None:
+    """Log the settings in effect, and from now on in a line each whether drafting is given up or taken up again."""
     output.log("".join(f"{line}\n" for line in engine.describe()))
     engine.on_change = lambda line: output.log(f"drafts: {line}\n")
 
 
-def check_adaptive(engine: "Engine") -> None:
-    """Tell what the user should know; raises UsageError for a target that nothing can be drafted for."""
-    for line in engine.notices:
-        output.note(line)
-    if not engine.adaptive:
+def require_drafting(engine: "Engine") -> None:
+    """Raises UsageError for a target that nothing can be drafted for."""
+    if not engine.mode.is_adaptive:
         raise UsageError(
-            f"{engine.target_header.path}: the cache of such a model cannot be rolled back yet, so nothing is drafted",
+            f"{engine.target.header.path}: the cache of such a model cannot be rolled back yet, so nothing is drafted",
             "choose another target",
         )
 
 
-def advised(store: "Store", draft: "Path | ModelFile") -> "Path | ModelFile":
-    """A draft as `tune` found it to be faster on this machine, if it did and that is still there."""
+def tuned_draft(store: "Store", draft: "Path | ModelFile") -> "Path | ModelFile":
+    """The requantized draft that `tune` found to be faster on this machine, if it is still there; else `draft`."""
     from specgguf.measure.tune import advice_key
     from specgguf.models.files import DerivedFile
 
@@ -145,7 +135,9 @@ def _find_draft(target: Path, catalogue: "Catalogue", store: "Store") -> tuple[P
     from specgguf.models.header import Header
     from specgguf.models.pairing import draft_on_disk
 
-    found = draft_on_disk(Header.of_file(target, "target"), catalogue, store)
+    with about("target"):
+        header = Header.of_file(target, "target")
+    found = draft_on_disk(header, catalogue, store)
     if found is None:
         return None, "no draft model: there is no --draft, and none on this machine fits and is small enough"
     return found.path, f"drafting with {found.reference}, which fits and is on this machine (--draft chooses another)"

@@ -1,12 +1,13 @@
-"""`specgguf pairs`: the catalogue, what of it is here, and what fits what."""
+"""`specgguf pairs`: the catalogue, what of it is on this machine, and which drafts fit a target."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specgguf.cli import options
 from specgguf.cli.completion import pair_names, references
 from specgguf.cli.opening import open_resolver, open_store
+from specgguf.cli.options.models import Offline
+from specgguf.cli.options.output import Json, Yes
 from specgguf.cli.terminal import output
 from specgguf.errors import UsageError
 
@@ -37,9 +38,9 @@ def pairs(
             autocompletion=pair_names,
         ),
     ] = None,
-    yes: options.Yes = False,
-    offline: options.Offline = False,
-    json: options.Json = False,
+    yes: Yes = False,
+    offline: Offline = False,
+    json: Json = False,
 ) -> None:
     """List the pairs of models.toml: what they are for, their sizes, and what is on this machine."""
     if target and remove:
@@ -63,7 +64,7 @@ def _show_pairs(catalogue: "Catalogue", store: "Store", json: bool) -> None:
     for row in rows:
         mark = "*" if row["default"] else " "
         size = f"{row['target']['size'] / 1e9:5.1f} + {row['draft']['size'] / 1e9:3.1f} GB"
-        output.write(f"{mark} {row['name']:{width}}  {size}  {_here(row):11s}  {row['purpose']}\n")
+        output.write(f"{mark} {row['name']:{width}}  {size}  {_roles_on_disk(row):11s}  {row['purpose']}\n")
 
 
 def _row(catalogue: "Catalogue", store: "Store", name: str) -> dict[str, Any]:
@@ -78,7 +79,7 @@ def _row(catalogue: "Catalogue", store: "Store", name: str) -> dict[str, Any]:
     return row
 
 
-def _here(row: dict[str, Any]) -> str:
+def _roles_on_disk(row: dict[str, Any]) -> str:
     here = [role for role in ("target", "draft") if row[role]["path"]]
     return {0: "", 1: f"{here[0] if here else ''} only", 2: "on disk"}[len(here)]
 
@@ -114,31 +115,31 @@ def _judged(candidate: "Candidate") -> dict[str, Any]:
 
 
 def _remove(catalogue: "Catalogue", store: "Store", name: str, yes: bool, json: bool) -> None:
-    """Delete what is here of a pair; what another pair that is wholly here needs is kept."""
+    """Delete the files of a pair, except those of another pair whose files are all on this machine."""
     files = _files(catalogue, name)
     needed: dict[object, str] = {}
     for other in catalogue.pairs:
         others = _files(catalogue, other)
         if other != name and all(store.find(file) for file in others):
             needed |= {part: other for file in others for part in file.hub_files}
-    doomed = []
+    removable = []
     for file in files:
         path, users = store.find(file), {needed[part] for part in file.hub_files if part in needed}
         if path and users:
             output.note(f"{path} stays: {', '.join(sorted(users))} uses it")
         elif path:
-            doomed.append((file, path))
-    if not doomed:
+            removable.append((file, path))
+    if not removable:
         output.note(f"nothing of {name} is on this machine that could be removed")
         return
-    listed = "".join(f"\n  {path} ({path.stat().st_size / 1e9:.2f} GB)" for _, path in doomed)
+    listed = "".join(f"\n  {path} ({path.stat().st_size / 1e9:.2f} GB)" for _, path in removable)
     if yes or output.confirm(f"Delete{listed}\n?"):
-        for file, path in doomed:
+        for file, path in removable:
             store.remove(file)
             if not json:
                 output.write(f"{path}\n")
         if json:
-            output.write_json([str(path) for _, path in doomed])
+            output.write_json([str(path) for _, path in removable])
 
 
 def _files(catalogue: "Catalogue", name: str) -> "list[ModelFile]":

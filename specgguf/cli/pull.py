@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specgguf.cli import options
 from specgguf.cli.completion import pairs_and_references
 from specgguf.cli.opening import open_resolver, open_store
+from specgguf.cli.options.models import Offline
 from specgguf.cli.terminal import output
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def pull(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be fetched, from where, and whether it fits.")
     ] = False,
-    offline: options.Offline = False,
+    offline: Offline = False,
 ) -> None:
     """Fetch and verify models, and print where they lie; what is here already is not fetched again."""
     from specgguf.models.header import Header

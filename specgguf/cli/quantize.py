@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from specgguf.cli import options
 from specgguf.cli.completion import references
 from specgguf.cli.opening import open_resolver, open_store
+from specgguf.cli.options.models import Offline
 from specgguf.cli.terminal import output
 from specgguf.errors import UsageError
 
@@ -20,7 +20,7 @@ def quantize(
         ),
     ],
     quant: Annotated[str, typer.Argument(metavar="TYPE", help="The quantization to make: Q4_0, Q8_0, ...")],
-    offline: options.Offline = False,
+    offline: Offline = False,
 ) -> None:
     """Requantize a model, fetching it first if need be, and print where the new file lies.
 

@@ -3,25 +3,27 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specgguf.engine.engine import Engine, Generation
+    from specgguf.conversation.answer import Answer
+    from specgguf.engine.engine import Engine
     from specgguf.models.header import Header
     from specgguf.models.hub.store import Store
 
 
-def report(engine: "Engine", store: "Store", generation: "Generation", mode: str, load_s: float) -> dict[str, Any]:
+def report(engine: "Engine", store: "Store", answer: "Answer", mode: str, load_s: float) -> dict[str, Any]:
     """Everything about one answer."""
+    generation = answer.generation
     stats, timings = generation.stats, generation.timings
     return {
-        "text": generation.text,
+        "text": answer.text,
         "tokens": generation.tokens,
         "prompt_tokens": generation.prompt_tokens,
         "cached_tokens": generation.cached_tokens,
         "output_tokens": len(generation.tokens),
         "finish_reason": generation.finish_reason,
-        "seed": generation.sampler.seed,
+        "seed": generation.seed,
         "exact": engine.is_exact,
-        "target": _model(engine.target_header, store),
-        "draft": _model(engine.draft_header, store) if engine.speculative and engine.draft_header else None,
+        "target": _model(engine.target.header, store),
+        "draft": _model(engine.draft.header, store) if engine.speculative and engine.draft else None,
         "speculation": {
             "mode": mode,
             "rounds": stats.rounds,
@@ -34,7 +36,7 @@ def report(engine: "Engine", store: "Store", generation: "Generation", mode: str
                 for source, drafted in stats.drafted.items()
             },
             "per_position": stats.per_position,
-            "parked_rounds": stats.undrafted if engine.adaptive else 0,
+            "parked_rounds": stats.undrafted if engine.mode.is_adaptive else 0,
         },
         "timings": {
             "load_s": load_s,

@@ -1,25 +1,27 @@
-"""A chat in a terminal, or of a script."""
+"""A chat, with a person at a terminal or with a script."""
 
 from collections.abc import Callable
+from contextlib import closing
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
 import typer
 
-from specgguf.cli.answer import AnswerWriter
-from specgguf.cli.commands import COMMANDS
-from specgguf.cli.ngramstore import Memory
-from specgguf.cli.opening import Models
+from specgguf.cli.answer import AnswerWriter, stream
+from specgguf.cli.chat_commands import COMMANDS
+from specgguf.cli.ngram_store import AnswerStore
+from specgguf.cli.options.models import Models
+from specgguf.cli.options.output import OutputForm
 from specgguf.cli.terminal import output
 from specgguf.cli.terminal.reader import Reader
+from specgguf.conversation.answer import Answer
 from specgguf.conversation.chat import Chat, Turn
 from specgguf.engine.engine import Engine
-from specgguf.errors import INTERRUPTED, ContextFullError, SpecggufError, UsageError
-from specgguf.text.closing import Closing
+from specgguf.errors import INTERRUPTED, TERMINATED, ContextFullError, SpecggufError, UsageError
 
 
-class Session(Closing):
+class Session:
     """Reads messages and answers them; a line that begins with a slash is a command."""
 
     def __init__(
@@ -28,35 +30,31 @@ class Session(Closing):
         reader: Reader,
         context: typer.Context,
         open_models: Callable[[Models], Engine],
-        memory: Memory,
-        show_draft: bool,
-        show_stats: bool,
+        answers: AnswerStore,
+        form: OutputForm,
     ) -> None:
-        """`context` knows the options of the command line; `open_models` opens other models with them.
-
-        `memory` keeps the answers.
-        """
+        """`context` knows the options of the command line; `open_models` opens other models with them."""
         self.chat = chat
         self.context = context
         self.open_models = open_models
-        self.show_draft = show_draft
-        self.draft = ""
-        """What a person finds on the next line."""
+        self.show_draft = form.show_draft
+        self.prepared = ""
+        """What a person finds on the line when the next message is read."""
         self._unasked = ""
-        """A question that could not be asked: it comes back on the line until another one is."""
+        """A question that could not be asked. It is put back on the line until a question can be."""
         self.done = False
         self.file: Path | None = None
         """The transcript's own file, which may be overwritten."""
         self.reader = reader
-        self._memory = memory
-        self._show_stats = show_stats
+        self._answers = answers
+        self._show_stats = form.shows_stats
 
     def run(self) -> None:
         """Until /exit, the end of the input (Ctrl-D), or Ctrl-C twice."""
         leaving = False
         while not self.done:
             try:
-                message, self.draft = self.reader.read(self.draft), ""
+                message, self.prepared = self.reader.read(self.prepared), ""
             except EOFError:
                 return
             except KeyboardInterrupt:
@@ -68,7 +66,7 @@ class Session(Closing):
             leaving = False
             try:
                 self._handle(message)
-            # With a person there, a mistake or Ctrl-C ends what was asked for, not the chat.
+            # For a person, a mistake or Ctrl-C ends the answer or command, not the chat.
             except SpecggufError as error:
                 if not self.reader.interactive:
                     raise
@@ -77,7 +75,7 @@ class Session(Closing):
                 if not self.reader.interactive:
                     raise
                 output.note("stopped")
-            self.draft = self._unasked or self.draft
+            self.prepared = self._unasked or self.prepared
 
     def _handle(self, message: str) -> None:
         if not message.startswith("/"):
@@ -111,31 +109,26 @@ class Session(Closing):
             oldest = "turn was" if turn.dropped == 1 else f"{turn.dropped} turns were"
             output.note(f"the context was full: the oldest {oldest} dropped")
         with turn:
-            self._stream(turn)
+            self._stream(turn.answer)
         generation = turn.generation
         self.chat.stats.add(generation.stats)
-        self._memory.keep(self.chat.engine, generation)
+        self._answers.add(self.chat.engine, generation)
         if turn.cut:
             output.note("the context is full: the answer ends here")
         if self._show_stats:
-            plain, speed = self.chat.engine.plain_tokens_per_s, generation.timings.tokens_per_s
+            plain, speed = self.chat.engine.memory.policy.plain_tokens_per_s, generation.timings.tokens_per_s
             compared = [f"about {speed / plain:.2f} times plain decoding"] if plain and speed else []
             output.stats(generation, *compared, f"context {min(turn.used, turn.n_ctx)} of {turn.n_ctx}")
         if generation.finish_reason == "interrupted" and not self.reader.interactive:
             raise typer.Exit(INTERRUPTED)
 
-    def _stream(self, turn: Turn) -> None:
-        writer = AnswerWriter(self.show_draft, self.chat.answering.think, markdown=True)
-        try:
-            for said, source in turn:
-                writer.write(said, source)
-        except (KeyboardInterrupt, SystemExit) as signal:  # SIGTERM raises the latter
-            for said, source in turn.rest():
-                writer.write(said, source)
-            if isinstance(signal, SystemExit):
-                raise
-        finally:
-            writer.end(newline=True)
+    def _stream(self, answer: Answer) -> None:
+        """Raises SystemExit after SIGTERM; after Ctrl-C the chat goes on."""
+        thinks = self.chat.answering.think
+        with closing(AnswerWriter(self.show_draft, end_line=True, show_thought=thinks, markdown=True)) as writer:
+            code = stream(answer, writer.write)
+        if code == TERMINATED:
+            raise SystemExit(code)
 
     def close(self) -> None:
         """Free the models."""

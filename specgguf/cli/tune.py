@@ -8,74 +8,72 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specgguf.cli import options
-from specgguf.cli.opening import Models, advised, check_adaptive, open_engine, open_profiles, open_resolver, open_store
-from specgguf.cli.options import Speculate
+from specgguf.cli.opening import (
+    engine_settings,
+    open_engine,
+    open_profiles,
+    open_resolver,
+    open_store,
+    require_drafting,
+    tuned_draft,
+)
+from specgguf.cli.options.drafting import Drafting
+from specgguf.cli.options.groups import grouped, without
+from specgguf.cli.options.models import Models, Offline
+from specgguf.cli.options.output import Json
+from specgguf.cli.options.resources import Resources
 from specgguf.cli.terminal import output
+from specgguf.engine.settings import EngineSettings
 from specgguf.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from specgguf.engine.engine import Engine, EngineSettings
+    from specgguf.engine.engine import Engine
     from specgguf.measure.tune import Tuned
     from specgguf.models.files import HubFile, SplitFile
     from specgguf.models.hub.store import Store
 
-_BETTER = "Q4_0"
-"""What llama.cpp has the fastest kernels for, on most processors."""
+_FAST_QUANT = "Q4_0"
+"""The quantization that llama.cpp has the fastest kernels for on most processors."""
 
 
+@grouped
 def tune(
-    pair: options.Pair = None,
-    target: options.Target = None,
-    draft: options.Draft = None,
-    quant: options.Quant = None,
-    draft_quant: options.DraftQuant = None,
+    models: Models,
     quants: Annotated[
         bool, typer.Option("--quants", help="Compare the target's quantizations instead: which is the fastest here?")
     ] = False,
-    threads: options.Threads = None,
-    gpu_layers: options.GpuLayers = None,
-    draft_gpu_layers: options.DraftGpuLayers = None,
-    cache_type_k: options.CacheTypeK = None,
-    cache_type_v: options.CacheTypeV = None,
-    offline: options.Offline = False,
+    *,
+    resources: Annotated[Resources, without("ctx", "draft_ctx")],
+    offline: Offline = False,
     yes: Annotated[bool, typer.Option("--yes", help="Make a faster draft without asking.")] = False,
-    json: options.Json = False,
+    json: Json = False,
 ) -> None:
     """Measure what a batch costs by its width on this machine, and remember it, so that drafting starts well informed.
 
     Run nothing else meanwhile. It also finds out whether the draft would be faster requantized, and offers to do that.
     """
-    from specgguf.engine.engine import EngineSettings
-
-    settings = EngineSettings(
-        n_gpu_layers=gpu_layers,
-        draft_n_gpu_layers=draft_gpu_layers,
-        n_threads=threads,
-        cache_type_k=cache_type_k,
-        cache_type_v=cache_type_v,
-    )
+    settings = engine_settings(Drafting(), resources)
     store = open_store(offline)
-    models = Models(pair, target, draft, quant, draft_quant)
     if quants:
         _compare_quants(store, models, settings, json)
     else:
         _tune(store, models, settings, yes, json)
 
 
-def _tune(store: "Store", models: Models, settings: "EngineSettings", yes: bool, json: bool) -> None:
+def _tune(store: "Store", models: Models, settings: EngineSettings, yes: bool, json: bool) -> None:
     from specgguf.measure import tune as tuning
 
-    with open_engine(store, models, Speculate.AUTO, None, settings) as engine, closing(store.progress):
-        check_adaptive(engine)
+    engine = open_engine(store, models, settings)
+    with closing(engine), closing(store.progress):
+        require_drafting(engine)
         found = tuning.tune(engine, partial(store.progress.show, "measuring batches"))
         report: dict[str, Any] = {
-            "target": engine.target_header.path.name,
-            "draft": engine.draft_header.path.name if engine.draft_header else None,
+            "target": engine.target.header.path.name,
+            "draft": engine.draft.header.path.name if engine.draft else None,
             "width_s": found.width_s,
-            "draft_step_s": found.step_s,
+            "draft_step_s": {depth: steps["model"] for depth, steps in found.step_s.items() if "model" in steps},
             "requantized_draft": None,
         }
         source = _published_draft(store, models)
@@ -98,29 +96,27 @@ def _published_draft(store: "Store", models: Models) -> "HubFile | SplitFile | N
     if models.draft is not None or models.draft_quant is not None:
         return None
     draft = models.resolve(open_resolver(store), "draft")
-    if draft is None or isinstance(draft, Path | DerivedFile) or advised(store, draft) != draft:
+    if draft is None or isinstance(draft, Path | DerivedFile) or tuned_draft(store, draft) != draft:
         return None
     return draft
 
 
-def _try_requantized(
-    store: "Store", source: "HubFile | SplitFile", settings: "EngineSettings"
-) -> dict[str, Any] | None:
+def _try_requantized(store: "Store", source: "HubFile | SplitFile", settings: EngineSettings) -> dict[str, Any] | None:
     """What a step of the draft saves when it is requantized; None if that has been done."""
     from specgguf.llama.quantize import quantize
     from specgguf.measure.tune import Place, draft_saving
     from specgguf.models.files import DerivedFile
 
-    made = DerivedFile(source, _BETTER, as_draft=True)
+    made = DerivedFile(source, _FAST_QUANT, as_draft=True)
     published, existing = store.provide([source])[0], store.find(made)
     with TemporaryDirectory(dir=store.root) as folder:
-        path = existing or Path(folder) / f"{_BETTER}.gguf"
+        path = existing or Path(folder) / f"{_FAST_QUANT}.gguf"
         if not existing:
             show = partial(store.progress.show, f"trying {made.name}")
-            quantize(published, path, _BETTER, made.narrowed, show)
+            quantize(published, path, _FAST_QUANT, made.narrowed, show)
         place = Place.of(settings, "draft")
         saving = draft_saving(published, path, place, partial(store.progress.show, "comparing drafts"))
-    return {"quant": _BETTER, "saving": saving}
+    return {"quant": _FAST_QUANT, "saving": saving}
 
 
 def _offer(
@@ -129,15 +125,16 @@ def _offer(
     from specgguf.measure.tune import advice_key
     from specgguf.models.files import DerivedFile
 
-    better = DerivedFile(source, _BETTER, as_draft=True)
+    better = DerivedFile(source, _FAST_QUANT, as_draft=True)
     output.note(f"{better.name} takes {saving:.0%} less time a step on this machine; a draft changes speed, never text")
     if not yes and not output.can_ask():
         output.note("specgguf tune --yes makes it and uses it from then on")
         return
     if yes or output.confirm("Make it, and use it from now on?"):
         (path,) = store.provide([better])
-        open_profiles(store).save(advice_key(store.digests.of(store.provide([source])[0])), {"quant": _BETTER})
-        engine.remember_costs(found.tables(1 - saving), path)
+        open_profiles(store).save(advice_key(store.digests.of(store.provide([source])[0])), {"quant": _FAST_QUANT})
+        engine.costs.hash_files(path)
+        engine.costs.save(path, found.tables(1 - saving))
         output.note(f"from now on {path} drafts where no --draft or --draft-quant says otherwise")
 
 
@@ -150,11 +147,12 @@ def _show(found: "Tuned") -> None:
         for width, seconds in first.items()
     ]
     output.table([head, *rows], left=0, bars=list(first.values()))
-    for depth, seconds in found.step_s.items():
-        output.write(f"draft step behind {depth} tokens: {1000 * seconds:.1f} ms\n")
+    for depth, steps in found.step_s.items():
+        for drafter, seconds in steps.items():
+            output.write(f"draft step ({drafter}) after {depth} tokens: {1000 * seconds:.1f} ms\n")
 
 
-def _compare_quants(store: "Store", models: Models, settings: "EngineSettings", json: bool) -> None:
+def _compare_quants(store: "Store", models: Models, settings: EngineSettings, json: bool) -> None:
     from specgguf.exact.choice import MAX_WIDTH
     from specgguf.measure import tune as tuning
     from specgguf.models.hub.store import size_of
@@ -164,7 +162,7 @@ def _compare_quants(store: "Store", models: Models, settings: "EngineSettings", 
     times = {}
     with closing(store.progress):
         draft = models.resolve(open_resolver(store), "draft")
-        draft_path = store.find(advised(store, draft)) if draft is not None else None
+        draft_path = store.find(tuned_draft(store, draft)) if draft is not None else None
         step_s = 0.0
         if draft_path:
             draft_place = tuning.Place.of(settings, "draft")

@@ -3,21 +3,18 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from specgguf.conversation.answer import Answer
 from specgguf.conversation.transcript import Exchange, Transcript
 from specgguf.engine.engine import Engine
 from specgguf.engine.generation import Generation
-from specgguf.engine.settings import Mode
+from specgguf.engine.settings import CHAT_TEMPERATURE, Mode
 from specgguf.errors import ContextError, ContextFullError, UsageError
 from specgguf.llama.grammar import GrammarText
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.stats import Stats
 from specgguf.text.closing import Closing
-from specgguf.text.thought import Said, ThoughtStream, opens_thought, split
+from specgguf.text.thought import Said, opens_thought
 
-USUAL_CTX = 8192
-"""Tokens of context to open for a chat, if the model knows so many."""
-_TEMPERATURE = 0.8
-"""Where neither the user nor the model's file says otherwise: llama.cpp's default."""
 _SMALL_PART = 16
 """An answer needs at least this fraction of the context, or the chat is full."""
 
@@ -46,23 +43,15 @@ class Turn(Closing):
     ) -> None:
         """`inside`: whether the answer begins inside a thought; None where it has none."""
         self.generation = generation
+        self.answer = Answer(generation, inside)
         self.n_ctx = n_ctx
         self.dropped = dropped
         """How many of the oldest exchanges went to make room."""
         self._transcript = transcript
-        self._inside = inside
-        self._thoughts = ThoughtStream(inside)
 
     def __iter__(self) -> Iterator[tuple[Said, str]]:
         """Pieces of the answer, and who guessed them."""
-        for piece in self.generation.pieces():
-            yield self._thoughts.feed(piece.text), piece.source
-        yield self._thoughts.flush(), ""
-
-    def rest(self) -> Iterator[tuple[Said, str]]:
-        """What is there but was not yielded yet, after an interruption."""
-        yield self._thoughts.feed(self.generation.flush()), ""
-        yield self._thoughts.flush(), ""
+        return iter(self.answer)
 
     @property
     def used(self) -> int:
@@ -77,7 +66,7 @@ class Turn(Closing):
     def close(self) -> None:
         """Keep the answer."""
         self.generation.flush()
-        thought, answer = split(self.generation.text, self._inside)
+        thought, answer = self.answer.split()
         *before, last = self._transcript.exchanges
         self._transcript.exchanges = [*before, Exchange(last.question, answer, thought)]
 
@@ -115,7 +104,7 @@ class Chat:
 
     def sampler(self) -> Sampler:
         """How tokens are chosen: as set, or as the model's file says."""
-        usual = self.engine.target.header.sampling.get("temperature", _TEMPERATURE)
+        usual = self.engine.target.header.sampling.get("temperature", CHAT_TEMPERATURE)
         return self.engine.sampler(**{"temperature": usual, **self.transcript.sampling})
 
     def ask(self, question: str, shift: bool = False) -> Turn:

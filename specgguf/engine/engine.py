@@ -10,7 +10,7 @@ from typing import Any
 from specgguf.engine.generation import Generation
 from specgguf.engine.memory import CostStore, Memory
 from specgguf.engine.settings import N_BATCH, EngineSettings, Mode
-from specgguf.errors import ContextError, ModelError, ParityError, UsageError
+from specgguf.errors import ContextError, ModelError, ParityError, UsageError, about
 from specgguf.exact.choice import Arithmetic, WidthSurvey, candidates
 from specgguf.exact.profiles import Profiles
 from specgguf.llama import library
@@ -56,12 +56,16 @@ class Engine:
         """Is told in a line when a drafter is given up while generating, and when it is taken up again."""
         self._on_notice = on_notice
         self._arithmetics = candidates(settings.cache_type_k, settings.cache_type_v)
-        check_cache_type("--cache-type-k", self._arithmetics[0].cache_type_k)
-        check_cache_type("--cache-type-v", self._arithmetics[0].cache_type_v)
+        with about("cache-type-k"):
+            check_cache_type("--cache-type-k", self._arithmetics[0].cache_type_k)
+        with about("cache-type-v"):
+            check_cache_type("--cache-type-v", self._arithmetics[0].cache_type_v)
         layers = num_layers("--gpu-layers", settings.n_gpu_layers)
         draft_layers = num_layers("--draft-gpu-layers", settings.draft_n_gpu_layers)
-        target_header = Header.of_file(target, "target")
-        draft_header = Header.of_file(draft, "draft") if draft else None
+        with about("target"):
+            target_header = Header.of_file(target, "target")
+        with about("draft"):
+            draft_header = Header.of_file(draft, "draft") if draft else None
         self.parity = _check_parity(target_header, draft_header)
         self.num_threads = settings.n_threads or library.num_physical_cores()
         survey = WidthSurvey(target_header, layers, self.num_threads, profiles, on_progress)

@@ -16,10 +16,10 @@ import pytest
 
 from specgguf.cli.app import app
 from specgguf.cli.opening import Models, open_engine, open_store
-from specgguf.cli.options import Speculate
 from specgguf.conversation.chat import Answering, Chat
 from specgguf.conversation.transcript import Exchange, Transcript, load
-from specgguf.engine.engine import Engine, EngineSettings
+from specgguf.engine.engine import Engine
+from specgguf.engine.settings import EngineSettings, Mode
 from specgguf.text.printable import visible
 from tests.cli.program import EXECUTABLE, environment, failure, specgguf, started
 
@@ -63,9 +63,9 @@ def pair(toy_models):
 
 @contextmanager
 def plain_engine(path, n_ctx=None):
-    settings = EngineSettings(n_threads=1, n_ctx=n_ctx, cache_type_k="f32", cache_type_v="f32")
+    settings = EngineSettings(mode=Mode.OFF, n_threads=1, n_ctx=n_ctx, cache_type_k="f32", cache_type_v="f32")
     models = Models(None, str(path), None, None, None)
-    with open_engine(open_store(), models, Speculate.OFF, None, settings) as engine:
+    with open_engine(open_store(), models, settings) as engine:
         yield engine
 
 
@@ -262,9 +262,9 @@ def test_ctrl_c_in_a_long_prefill(tmp_path):
     assert chat.leave() == 130
     transcript = load(saved)
     assert [exchange.question for exchange in transcript.exchanges] == ["Name a bird.", "Name a fish."]
-    settings = EngineSettings(n_threads=1, cache_type_k="bf16", cache_type_v="bf16")
+    settings = EngineSettings(mode=Mode.OFF, n_threads=1, cache_type_k="bf16", cache_type_v="bf16")
     models = Models("tiny", None, None, None, None)
-    with open_engine(open_store(), models, Speculate.OFF, None, settings) as engine:
+    with open_engine(open_store(), models, settings) as engine:
         assert fresh_answer(engine, transcript, 12) == transcript.exchanges[-1].answer
 
 

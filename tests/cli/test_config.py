@@ -195,6 +195,21 @@ def test_an_error_whose_hint_is_about_an_option_of_the_file(write, ask, toy_mode
     assert failure(ask("check"), code=2)[0] == f"check needs two models ({path}, line 1: target)"
 
 
+@pytest.mark.parametrize("text", ["ctx = 3000000", "cache-type-k = 'f12'", "draft-ctx = 3000000", "draft = '{bad}'"])
+def test_an_error_of_the_engine_tells_it_too(write, ask, toy_models, tmp_path, text):
+    bad = tmp_path / "bad.gguf"
+    bad.write_bytes(b"no model")
+    models = {"target": toy_models["target"], "draft": toy_models["draft"]}
+    lines = [
+        text.format(bad=bad),
+        *(f"{role} = '{path}'" for role, path in models.items() if not text.startswith(f"{role} =")),
+    ]
+    path = write("\n".join(lines))
+    result = ask("run", "hi")
+    message, _ = failure(result, code=result.returncode)
+    assert message.endswith(f" ({path}, line 1: {text.partition(' ')[0]})")
+
+
 def test_an_error_about_the_command_line_does_not_name_the_file(write, ask):
     write("pair = 'tiny'\ndraft = 'smollm2-135m'\nthreads = 1\nspeculate = 'model'\ncache-type-k = ''\n")
     assert failure(ask("run", "-p", "no-such-pair", "hi"))[0] == "unknown pair: no-such-pair"

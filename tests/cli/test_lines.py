@@ -157,4 +157,4 @@ def test_nothing_to_answer(pair, stdin):
     assert result.stderr == b"note: there was nothing to answer on stdin\n"
     skipped = specgguf("run", "--lines", "--skip", 9, *pair, stdin=b"the cat\n")
     assert (skipped.returncode, skipped.stdout) == (0, b"")
-    assert skipped.stderr == b"note: there was nothing to answer behind line 9\n"
+    assert skipped.stderr == b"note: there was nothing to answer after line 9\n"

@@ -1,6 +1,7 @@
 """Formatted markdown, as a terminal shows it while it comes."""
 
 import io
+from contextlib import closing
 
 import pyte
 import pytest
@@ -51,7 +52,7 @@ def said(console):
 @pytest.mark.parametrize("height", [6, 50])
 def test_what_is_shown_at_last_is_the_whole_formatted(size, height):
     shown, whole = console(height), console(height)
-    with MarkdownView(shown) as view:
+    with closing(MarkdownView(shown)) as view:
         for start in range(0, len(ANSWER), size):
             view.feed(ANSWER[start : start + size])
     whole.print(Markdown(ANSWER.replace("\x1b", "␛").replace("\x07", "␇"), hyperlinks=False))

@@ -6,9 +6,10 @@ import multiprocessing
 import numpy as np
 import pytest
 
-from specgguf.engine.engine import Engine, EngineSettings
-from specgguf.engine.engine import ngram_store as ngramstore
+from specgguf.engine import ngram_store as ngramstore
+from specgguf.engine.engine import Engine
 from specgguf.engine.ngram_store import NgramStore
+from specgguf.engine.settings import EngineSettings, Mode
 from specgguf.errors import UsageError
 from specgguf.exact.profiles import Profiles
 from tests.cli.program import failure, specgguf
@@ -106,10 +107,10 @@ def test_an_answer_that_is_known_takes_fewer_rounds(toy_models, tmp_path):
     profiles = Profiles(tmp_path, lambda _: "", lambda _: None)
     answers, rounds = [], []
     for _ in range(2):
-        with Engine(toy_models["endless"], None, EngineSettings(mode="ngram"), profiles, print) as engine:
+        with Engine(toy_models["endless"], None, EngineSettings(mode=Mode.NGRAM), profiles, print) as engine:
             engine.remember_costs({0: {"times": dict.fromkeys(range(1, 18), 1.0)}})  # drafting costs nothing
             engine.draft_from([*answers, [10**9]])
-            generation = engine.generate(engine.tokenize("the cat sat on"), engine.sampler(), 40)
+            generation = engine.generate(engine.target.vocab.tokenize("the cat sat on"), engine.sampler(), 40)
             answers.append("".join(generation) and generation.tokens)
             rounds.append(generation.stats.rounds)
     assert answers[0] == answers[1]

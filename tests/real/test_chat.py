@@ -5,10 +5,9 @@ from contextlib import contextmanager
 import pytest
 
 from specgguf.cli.opening import Models, open_engine, open_store
-from specgguf.cli.options import Speculate
 from specgguf.conversation.chat import Answering, Chat
 from specgguf.conversation.transcript import Exchange, Transcript
-from specgguf.engine.engine import EngineSettings
+from specgguf.engine.settings import EngineSettings, Mode
 from specgguf.errors import ContextError, ContextFullError, UsageError
 
 TINY = Models("tiny", None, None, None, None)
@@ -18,8 +17,10 @@ STORY = " ".join(f"Line {number}: the cat of house {number % 7} sat on mat {numb
 
 
 @contextmanager
-def opened(models=TINY, mode=Speculate.FIXED, **settings):
-    with open_engine(open_store(), models, mode, 4, EngineSettings(n_threads=1, **CELLS, **settings)) as engine:
+def opened(models=TINY, mode=Mode.FIXED, **settings):
+    with open_engine(
+        open_store(), models, EngineSettings(mode=mode, num_draft=4, n_threads=1, **CELLS, **settings)
+    ) as engine:
         yield engine
 
 
@@ -66,7 +67,7 @@ def assert_as_fresh(chat, engine):
     fresh = Chat(
         engine,
         Transcript(chat.transcript.system, before, dict(chat.transcript.sampling)),
-        Answering(max_tokens=chat.answering.max_tokens, mode="off"),
+        Answering(max_tokens=chat.answering.max_tokens, mode=Mode.OFF),
     )
     say(fresh.ask(last.question))
     assert fresh.transcript.exchanges == chat.transcript.exchanges
@@ -140,7 +141,7 @@ def test_another_seed_gives_another_answer(chat):
 
 
 def test_earlier_turns_are_drafted_from(chat, engine):
-    chat.answering.mode = "ngram"
+    chat.answering.mode = Mode.NGRAM
     answers = [say(chat.ask(question)).tokens for question in ("Name a bird.", "Name a fish.")]
     prompt = engine.tokenize_chat([*chat.transcript.messages(), {"role": "user", "content": "Name a tree."}])
     proposal = engine._suffix.propose(prompt, 4)  # what follows the end of a prompt
@@ -153,8 +154,10 @@ def test_pieces_tell_who_guessed_them(chat, engine):
     generation._steps = (steps.append(step) or step for step in generation._steps)
     pieces = list(generation.pieces())
     guessed = [piece.text for piece in pieces if piece.source == "model"]
-    accepted = [step.output[: step.accepted] for step in steps]
-    assert guessed == ["".join(engine.piece(token).decode() for token in tokens) for tokens in accepted if tokens]
+    found = [step.output[: step.accepted] for step in steps]
+    assert guessed == [
+        "".join(engine.target.vocab.piece(token).decode() for token in tokens) for tokens in found if tokens
+    ]
     assert "".join(piece.text for piece in pieces) == generation.text
     assert 0 < len(guessed) < len(pieces)
 
@@ -199,7 +202,7 @@ def test_a_full_context():
 
 def test_a_model_that_cannot_roll_back(toy_models):
     models = Models(None, str(toy_models["recurrent"]), None, None, None)
-    with opened(models, Speculate.OFF) as engine:
+    with opened(models, Mode.OFF) as engine:
         chat = Chat(engine, Transcript(sampling=dict(GREEDY)), Answering(max_tokens=8))
         say(chat.ask("the cat"))
         say(chat.ask("a dog"), pieces=2)

@@ -5,8 +5,7 @@ import math
 import numpy as np
 
 from specgguf.cli.opening import Models, open_engine, open_store
-from specgguf.cli.options import Speculate
-from specgguf.engine.engine import EngineSettings
+from specgguf.engine.settings import EngineSettings
 from specgguf.sampling.sampler import Sampler
 
 NUM_ANSWERS = 2000
@@ -14,7 +13,7 @@ NUM_ANSWERS = 2000
 
 def test_one_token_answers_have_the_models_distribution_with_and_without_a_draft():
     models = Models("tiny", None, None, None, None)
-    with open_engine(open_store(), models, Speculate.AUTO, 4, EngineSettings()) as engine:
+    with open_engine(open_store(), models, EngineSettings(num_draft=4)) as engine:
         prompt = engine.tokenize_chat([{"role": "user", "content": "Name an animal."}])
         answers = {}
         for num_draft in (0, 4):

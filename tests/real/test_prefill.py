@@ -2,7 +2,8 @@
 
 import pytest
 
-from specgguf.engine.engine import Engine, EngineSettings
+from specgguf.engine.engine import Engine
+from specgguf.engine.settings import EngineSettings, Mode
 from specgguf.exact.profiles import Profiles
 from specgguf.speculative.context import Context, common_prefix
 
@@ -11,7 +12,7 @@ SHARED = "the cat sat on the mat, " * 20
 
 @pytest.fixture
 def engine(toy_models, tmp_path):
-    settings = EngineSettings(mode="fixed", num_draft=4)
+    settings = EngineSettings(mode=Mode.FIXED, num_draft=4)
     profiles = Profiles(tmp_path, lambda _: "", lambda _: None)
     with Engine(toy_models["target"], toy_models["draft"], settings, profiles, lambda *_: None) as engine:
         yield engine
@@ -19,7 +20,7 @@ def engine(toy_models, tmp_path):
 
 def begin(engine, text):
     """The prompt's ids, and an answer to it that is not begun yet."""
-    prompt = engine.tokenize(text)
+    prompt = engine.target.vocab.tokenize(text)
     return prompt, engine.generate(prompt, engine.sampler(temperature=0.0), 8)
 
 

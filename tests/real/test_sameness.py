@@ -6,8 +6,7 @@ import subprocess
 import pytest
 
 from specgguf.cli.opening import Models, open_engine, open_store
-from specgguf.cli.options import Speculate
-from specgguf.engine.engine import EngineSettings
+from specgguf.engine.settings import EngineSettings
 from specgguf.sampling.sampler import Sampler
 from tests.cli.program import EXECUTABLE, environment
 from tests.real.prompts import PROMPTS
@@ -18,8 +17,8 @@ SAMPLERS = [Sampler(), *(Sampler(temperature=t, seed=seed) for t in (0.7, 1.0) f
 
 @pytest.fixture(scope="module")
 def engine():
-    settings = EngineSettings(cache_type_k="bf16", cache_type_v="bf16")
-    with open_engine(open_store(), Models("tiny", None, None, None, None), Speculate.AUTO, 16, settings) as engine:
+    settings = EngineSettings(num_draft=16, cache_type_k="bf16", cache_type_v="bf16")
+    with open_engine(open_store(), Models("tiny", None, None, None, None), settings) as engine:
         yield engine
 
 

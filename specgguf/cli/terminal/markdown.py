@@ -7,14 +7,13 @@ from rich.markdown import Markdown
 from rich.segment import SegmentLines
 from rich.text import Text
 
-from specgguf.text.closing import Closing
 from specgguf.text.printable import visible
 
 _ROOM = 2
 """Lines of the terminal left to what stands above an unfinished block."""
 
 
-class MarkdownView(Closing):
+class MarkdownView:
     """Prints every block formatted once it is finished, and below it the next one as far as it has come.
 
     What is finished is never touched again, and of the rest only as much is redrawn as the terminal holds: so nothing

@@ -15,10 +15,9 @@ from specgguf.text.printable import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress, TaskID
 
     from specgguf.cli.terminal.markdown import MarkdownView
-    from specgguf.engine.engine import Generation
+    from specgguf.engine.generation import Generation
     from specgguf.speculative.stats import Stats
 
 
@@ -27,7 +26,7 @@ _LEAST_BAR, _LONGEST_BAR = 8, 40
 
 
 class ReaderGoneError(Exception):
-    """Whoever read our stdout has closed it: the work is done."""
+    """Nobody reads stdout any more: the work is done."""
 
 
 def prepare() -> None:
@@ -42,8 +41,8 @@ def prepare() -> None:
 def write(text: str, style: str = "") -> None:
     """A piece of the answer, at once; raises ReaderGoneError, or SpecggufError if it cannot be written.
 
-    Control characters are shown on a terminal; pipes get the bytes as they are. `style`, as rich names it, is for
-    where there are styles.
+    Control characters are made visible on a terminal; pipes get the bytes as they are. `style`, as rich names it, has
+    an effect only where there are styles.
     """
     if sys.stdout is None:
         raise SpecggufError("cannot write the answer: stdout is closed", "redirect it to /dev/null instead")
@@ -68,7 +67,7 @@ def write(text: str, style: str = "") -> None:
 @functools.cache
 def has_styles() -> bool:
     """Whether stdout is a terminal that shows colours, and may."""
-    return answers_on_terminal() and _console(stderr=False).color_system is not None
+    return answers_on_terminal() and console(stderr=False).color_system is not None
 
 
 def open_markdown() -> "MarkdownView | None":
@@ -77,7 +76,7 @@ def open_markdown() -> "MarkdownView | None":
         return None
     from specgguf.cli.terminal.markdown import MarkdownView
 
-    return MarkdownView(_console(stderr=False))
+    return MarkdownView(console(stderr=False))
 
 
 def answers_on_terminal() -> bool:
@@ -97,7 +96,7 @@ def write_json(value: object) -> None:
 
 
 def table(rows: Sequence[Sequence[str]], left: int, bars: Sequence[float] = ()) -> None:
-    """Rows below a head, the first `left` columns set to the left; on a terminal with room, a bar for each row."""
+    """Rows below a head, the first `left` columns aligned left; on a terminal wide enough, a bar for each row."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(
@@ -124,7 +123,7 @@ def note(text: str) -> None:
 
 
 def log(text: str) -> None:
-    """Details that were asked for; whoever stops reading them still gets the answer."""
+    """Details that were asked for. That nobody reads them is no reason to stop answering."""
     with contextlib.suppress(OSError):
         sys.stderr.write(visible(text) if on_terminal() else text)
 
@@ -141,13 +140,13 @@ def confirm(question: str) -> bool:
     from rich.prompt import Confirm
 
     try:
-        return Confirm.ask(question, console=_console(), default=False)
+        return Confirm.ask(question, console=console(), default=False)
     except EOFError:
         return False
 
 
 def error(message: str, hint: str) -> None:
-    """A failure: what happened, and what to do."""
+    """A failure: what happened, and what to do about it."""
     _say("error:", "bold red", message)
     _say("hint:", "bold", hint)
 
@@ -156,7 +155,7 @@ def stats(generation: "Generation", *notes: str) -> None:
     """The line of statistics that follows an answer, and what else there is to say about it."""
     speed = generation.timings.tokens_per_s
     line = f"{len(generation.tokens)} tokens" + (f", {speed:.1f} tokens/s" if speed else "")
-    _console().print("; ".join([line, *counts(generation.stats), *notes]), style="dim")
+    console().print("; ".join([line, *counts(generation.stats), *notes]), style="dim")
 
 
 def counts(stats: "Stats") -> list[str]:
@@ -170,63 +169,14 @@ def counts(stats: "Stats") -> list[str]:
     ]
 
 
-class TerminalProgress:
-    """Progress bars on stderr if that is a terminal, else nothing: one display for all that is waited for."""
-
-    def __init__(self) -> None:
-        self._display: Progress | None = None
-        self._bars: dict[str, TaskID] = {}
-
-    def expect(self, what: str, num_bytes: int) -> None:
-        """A bar for a file that is to be fetched."""
-        self._bar(f"fetching {what} ({num_bytes / 1e9:.2f} GB)", what, num_bytes)
-
-    def show(self, what: str, done: int, total: int | None, detail: str = "") -> None:
-        """Move the bar of `what`; a total of None is not known yet."""
-        self._bar(what, what, total)
-        if self._display:
-            self._display.start_task(self._bars[what])
-            self._display.update(self._bars[what], completed=done)
-            if detail:
-                self._display.update(self._bars[what], description=f"{what} {detail}")
-
-    def close(self) -> None:
-        """Take the bars away."""
-        if self._display:
-            self._display.stop()
-            self._display = None
-            self._bars.clear()
-
-    def _bar(self, text: str, what: str, total: int | None) -> None:
-        if what in self._bars or not on_terminal():
-            return
-        console = _console()
-        if console.is_dumb_terminal:
-            return
-        if self._display is None:
-            from rich import progress
-
-            self._display = progress.Progress(
-                progress.TextColumn("{task.description}", markup=False),
-                progress.BarColumn(),
-                progress.TaskProgressColumn(),
-                progress.TimeRemainingColumn(),
-                console=console,
-                transient=True,
-                refresh_per_second=2,  # what is being measured wants the processor for itself
-                speed_estimate_period=600,
-            )
-            self._display.start()
-        self._bars[what] = self._display.add_task(visible(text), total=total, start=False)
-
-
 def _say(label: str, style: str, text: str) -> None:
-    console = _console()
-    console.print(label, style=style, end=" ")
-    console.print(visible(" ".join(text.splitlines())))
+    stderr = console()
+    stderr.print(label, style=style, end=" ")
+    stderr.print(visible(" ".join(text.splitlines())))
 
 
-def _console(stderr: bool = True) -> "Console":
+def console(stderr: bool = True) -> "Console":
+    """What prints on stderr or stdout, with colours where they may be."""
     from rich.console import Console
 
     # With NO_COLOR rich by itself leaves out colours, but not bold.

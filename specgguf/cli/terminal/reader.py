@@ -22,14 +22,14 @@ class Reader(Protocol):
     """Gives messages."""
 
     interactive: bool
-    """Whether somebody sees what happens, and can be asked."""
+    """Whether a person is there, who sees what happens and can be asked."""
 
     @property
     def discarded(self) -> str:
-        """What stood on the line when Ctrl-C came."""
+        """What was on the line when Ctrl-C was pressed."""
 
-    def read(self, draft: str = "") -> str:
-        """The next message; `draft` is what a person finds on the line. Raises EOFError when there are no more."""
+    def read(self, prepared: str = "") -> str:
+        """The next message; `prepared` is what a person finds on the line. Raises EOFError when there are no more."""
 
 
 def open_reader(completions: Mapping[str, Iterable[str]], history: Path | None) -> Reader:
@@ -48,7 +48,7 @@ class Lines:
     def __init__(self) -> None:
         self._number = 0
 
-    def read(self, draft: str = "") -> str:
+    def read(self, prepared: str = "") -> str:
         """The next line; raises UsageError if it is no text."""
         while sys.stdin is not None and (line := sys.stdin.buffer.readline()):
             self._number += 1
@@ -80,15 +80,15 @@ class Keyboard:
             prompt_continuation=" " * len(_PROMPT),
         )
 
-    def read(self, draft: str = "") -> str:
+    def read(self, prepared: str = "") -> str:
         """What was typed; raises EOFError for Ctrl-D, KeyboardInterrupt for Ctrl-C."""
-        while not (text := self._session.prompt(_PROMPT, default=draft)).strip():
-            draft = ""
+        while not (text := self._session.prompt(_PROMPT, default=prepared)).strip():
+            prepared = ""
         return text.encode(errors="surrogateescape").decode(errors="replace")  # keys that are not UTF-8
 
     @property
     def discarded(self) -> str:
-        """What stood on the line when Ctrl-C came."""
+        """What was on the line when Ctrl-C was pressed."""
         return self._session.default_buffer.text
 
 

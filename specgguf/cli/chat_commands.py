@@ -1,4 +1,4 @@
-"""What can be said in a chat besides messages: the commands."""
+"""The commands of a chat: what can be typed besides messages."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from specgguf.cli import options
-from specgguf.cli.opening import DRAFT_MAX_FIXED, Models
+from specgguf.cli.options.models import Models
+from specgguf.cli.options.values import allowed
 from specgguf.cli.terminal import output
 from specgguf.conversation.transcript import SAMPLING, Transcript, load
+from specgguf.engine.settings import Mode
 from specgguf.errors import SpecggufError, UsageError
 from specgguf.text.files import check_place, save
 
@@ -22,8 +23,8 @@ _SETTABLE = (*SAMPLING, "max_tokens", "no_think")
 """The parameters of the command line that /set changes."""
 
 
-class Command(NamedTuple):
-    """What it does with its argument, how that is called, and what /help says."""
+class ChatCommand(NamedTuple):
+    """What a command does, the name of its argument or "", and what /help says."""
 
     run: Callable[["Session", str], None]
     argument: str
@@ -31,9 +32,9 @@ class Command(NamedTuple):
 
 
 def completions(context: typer.Context, pairs: Iterable[str]) -> dict[str, Iterable[str]]:
-    """The arguments there are, by command."""
+    """The arguments that can be completed, by command."""
     settable = map(_spelled, _settable(context).values())
-    known: dict[str, Iterable[str]] = {"/set": list(settable), "/speculate": list(options.Speculate), "/model": pairs}
+    known: dict[str, Iterable[str]] = {"/set": list(settable), "/speculate": list(Mode), "/model": pairs}
     return {name: known.get(name, ()) for name in COMMANDS}
 
 
@@ -49,7 +50,7 @@ def _system(session: "Session", argument: str) -> None:
 
 
 def _undo(session: "Session", argument: str) -> None:
-    session.draft = session.chat.undo()
+    session.prepared = session.chat.undo()
     output.note("the last turn is taken back")
 
 
@@ -81,15 +82,15 @@ def _load(session: "Session", argument: str) -> None:
     path, chat = _path("/load", argument), session.chat
     found = read_transcript(path, session.context)
     if found.models != chat.transcript.models:
-        output.note("that chat was held with other models; it goes on with those in use")
+        output.note("that chat was held with other models; it goes on with the present ones")
     found.models = chat.transcript.models
     chat.resume(found)
     session.file = path
-    tell_loaded(found, path)
+    note_loaded(found, path)
 
 
-def tell_loaded(transcript: Transcript, path: Path) -> None:
-    """What a person who goes on with it should know."""
+def note_loaded(transcript: Transcript, path: Path) -> None:
+    """Note what was loaded."""
     turns = "1 turn" if len(transcript.exchanges) == 1 else f"{len(transcript.exchanges)} turns"
     output.note(f"{turns} of {path}")
 
@@ -140,21 +141,21 @@ def _speculate(session: "Session", argument: str) -> None:
         output.note(f"speculate is {session.chat.answering.mode or session.context.params['speculate']}")
         return
     parameter = next(parameter for parameter in session.context.command.params if parameter.name == "speculate")
-    mode: options.Speculate = _parse(parameter, session.context, argument, "/speculate")
+    mode: Mode = _parse(parameter, session.context, argument, "/speculate")
     answering = session.chat.answering
-    answering.mode = mode.value
-    fixed = session.context.params["draft_max"] or DRAFT_MAX_FIXED
-    answering.num_draft = fixed if mode is options.Speculate.FIXED else None
+    answering.mode = mode
+    fixed = session.context.params["draft_max"] or mode.draft_max
+    answering.num_draft = fixed if mode is Mode.FIXED else None
     output.note(f"speculate is {mode.value}")
-    if mode not in (options.Speculate.OFF, options.Speculate.NGRAM) and not session.chat.engine.has_draft:
+    if mode.uses_model and not session.chat.engine.draft:
         output.note("there is no draft model: this chat was begun without")
 
 
 def _model(session: "Session", argument: str) -> None:
     if not argument:
-        output.note(f"target {session.chat.engine.target_header.path}")
+        output.note(f"target {session.chat.engine.target.header.path}")
         return
-    models = Models(argument, None, None, None, None)
+    models = Models(pair=argument)
     old, new = session.chat.engine, session.open_models(models)
     try:
         session.chat.use(new)
@@ -162,8 +163,8 @@ def _model(session: "Session", argument: str) -> None:
         new.close()
         raise
     old.close()
-    session.chat.transcript.models = models._asdict()
-    output.note(f"the next answer is of {new.target_header.path.name}")
+    session.chat.transcript.models = asdict(models)
+    output.note(f"the next answer is of {new.target.header.path.name}")
 
 
 def _exit(session: "Session", argument: str) -> None:
@@ -171,19 +172,19 @@ def _exit(session: "Session", argument: str) -> None:
 
 
 COMMANDS = {
-    "/help": Command(_help, "", "this"),
-    "/system": Command(_system, "[TEXT]", "set or show the system message"),
-    "/undo": Command(_undo, "", "take the last turn back, to edit the question"),
-    "/retry": Command(_retry, "", "another answer, with another seed"),
-    "/clear": Command(_clear, "", "forget what was said"),
-    "/save": Command(_save, "FILE", "write the chat to a file"),
-    "/load": Command(_load, "FILE", "go on with a chat that was saved"),
-    "/set": Command(_set, "[OPTION VALUE]", "an option of the command line: /set temp 0.5; alone: all of them"),
-    "/stats": Command(_stats, "", "what speculation did in this chat"),
-    "/draft": Command(_draft, "", "mark what was guessed right, or no longer"),
-    "/speculate": Command(_speculate, "[MODE]", "how to draft: auto, fixed, model, ngram, off"),
-    "/model": Command(_model, "[PAIR]", "go on with another pair of the catalogue"),
-    "/exit": Command(_exit, "", "leave; so do Ctrl-D, and Ctrl-C twice"),
+    "/help": ChatCommand(_help, "", "this"),
+    "/system": ChatCommand(_system, "[TEXT]", "set or show the system message"),
+    "/undo": ChatCommand(_undo, "", "take the last turn back, to edit its question"),
+    "/retry": ChatCommand(_retry, "", "another answer, with another seed"),
+    "/clear": ChatCommand(_clear, "", "forget what was said"),
+    "/save": ChatCommand(_save, "FILE", "write the chat to a file"),
+    "/load": ChatCommand(_load, "FILE", "go on with a chat that was saved"),
+    "/set": ChatCommand(_set, "[OPTION VALUE]", "change an option: /set temp 0.5; alone: show them all"),
+    "/stats": ChatCommand(_stats, "", "what speculation did in this chat"),
+    "/draft": ChatCommand(_draft, "", "mark what was guessed right, or stop marking it"),
+    "/speculate": ChatCommand(_speculate, "[MODE]", "how to draft: auto, fixed, model, ngram, off"),
+    "/model": ChatCommand(_model, "[PAIR]", "go on with another pair of the catalogue"),
+    "/exit": ChatCommand(_exit, "", "leave; so do Ctrl-D, and Ctrl-C twice"),
 }
 
 
@@ -208,4 +209,4 @@ def _parse(parameter: Any, context: typer.Context, text: str, what: str) -> Any:
         return parameter.process_value(context, text)
     except typer.TyperException:
         hint = "specgguf chat --help tells what it means"
-        raise UsageError(f"{what} must be {options.allowed(parameter)}", hint) from None
+        raise UsageError(f"{what} must be {allowed(parameter)}", hint) from None

@@ -1,0 +1,1 @@
+"""The options of the command line, in groups that commands share."""

@@ -1,0 +1,124 @@
+"""Which models to use."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specgguf.cli.completion import draft_quants, pair_names, references, target_quants
+from specgguf.cli.options.precedence import unless_overridden
+from specgguf.errors import SpecggufError, UnknownQuantError, UsageError, about
+
+if TYPE_CHECKING:
+    from specgguf.models.catalogue import Catalogue, Pair
+    from specgguf.models.files import ModelFile
+    from specgguf.models.references import Resolver
+
+
+@dataclass(frozen=True)
+class Models:
+    """The options that name a target and a draft."""
+
+    pair: Annotated[
+        str | None,
+        typer.Option(
+            "--pair",
+            "-p",
+            metavar="NAME",
+            help="A pair of models.toml.",
+            autocompletion=pair_names,
+            callback=unless_overridden,
+        ),
+    ] = None
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            "-m",
+            metavar="REF",
+            help="Target: a GGUF file, MODEL[:QUANT] of models.toml, or hf:owner/repo[:QUANT].",
+            autocompletion=references,
+            callback=unless_overridden,
+        ),
+    ] = None
+    draft: Annotated[
+        str | None,
+        typer.Option(
+            "--draft",
+            "-d",
+            metavar="REF",
+            help="Draft: named in the same ways.",
+            autocompletion=references,
+            callback=unless_overridden,
+        ),
+    ] = None
+    quant: Annotated[
+        str | None,
+        typer.Option(
+            "--quant",
+            "-q",
+            metavar="TYPE",
+            help="Quantization of the target; an unknown one lists what there is.",
+            autocompletion=target_quants,
+            callback=unless_overridden,
+        ),
+    ] = None
+    draft_quant: Annotated[
+        str | None,
+        typer.Option(
+            "--draft-quant",
+            metavar="TYPE",
+            help="The same for the draft; made on this machine if nobody publishes it.",
+            autocompletion=draft_quants,
+            callback=unless_overridden,
+        ),
+    ] = None
+
+    def or_recorded(self, recorded: Mapping[str, str | None]) -> "Models":
+        """The recorded models where neither a pair nor a target is given, except for what is given."""
+        if self.pair is not None or self.target is not None:
+            return self
+        return Models(**{name: given or recorded.get(name) for name, given in asdict(self).items()})
+
+    def option_of(self, role: str) -> str:
+        """The option that names the target or the draft, without dashes."""
+        return "pair" if getattr(self, role) is None else role
+
+    def resolve(self, resolver: "Resolver", role: str) -> "Path | ModelFile | None":
+        """The target, or the draft if one is named."""
+        reference, quant = (self.target, self.quant) if role == "target" else (self.draft, self.draft_quant)
+        if reference is None:
+            pair = self.chosen_pair(resolver.catalogue)
+            if pair is None:
+                return None
+            reference = str(getattr(pair, role))
+            if quant:  # instead of the recommended one
+                reference = reference.partition(":")[0]
+        try:
+            return resolver.resolve(reference, quant, as_draft=role == "draft")
+        except SpecggufError as error:
+            of_quant = quant is not None and isinstance(error, UnknownQuantError)
+            error.options = ("quant" if role == "target" else "draft-quant",) if of_quant else (self.option_of(role),)
+            raise
+
+    def chosen_pair(self, catalogue: "Catalogue") -> "Pair | None":
+        """The pair that is named, or the default pair; None for a target of the user's own."""
+        if self.target is None:
+            with about("pair"):
+                return catalogue.pair(self.pair)
+        if self.pair is not None:
+            raise UsageError("--pair and --target exclude each other", "give one of them")
+        return None
+
+
+Offline = Annotated[
+    bool,
+    typer.Option(
+        "--offline/--no-offline",
+        show_default=False,
+        envvar="HF_HUB_OFFLINE",
+        help="Use only what is on this machine, no network.",
+    ),
+]

@@ -1,0 +1,43 @@
+"""What the value of an option may be."""
+
+from pathlib import Path
+
+import typer
+from typer.core import TyperOption
+
+_KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    list[str]: "a list of texts",
+    Path: "the path of a file",
+}
+
+
+def allowed(option: TyperOption) -> str:
+    """What an option may be, in words."""
+    kind = option.type_descriptor
+    if kind.parameter_info.parser is num_layers:
+        return "a whole number, 0 or more, or all"
+    if kind.choices:
+        *most, last = kind.choices
+        return f"{', '.join(most)} or {last}"
+    bounds = [f"{bound:g}" if isinstance(bound, float) else str(bound) for bound in (option.min, option.max)]
+    if option.min is None:
+        return _KINDS[kind.annotation]
+    return f"{_KINDS[kind.annotation]}, {f'{bounds[0]} or more' if option.max is None else ' to '.join(bounds)}"
+
+
+def is_set(value: object) -> bool:
+    """Whether a value asks for something, as --no-raw does not."""
+    return value is not None and value is not False
+
+
+def num_layers(value: str | int) -> int:
+    """A number of layers on the command line or in config.toml; "all" is -1, as in llama.cpp."""
+    if value == "all":
+        return -1
+    if not str(value).isdecimal():
+        raise typer.BadParameter(f"{value!r} is neither a number nor 'all'.")
+    return int(value)
