@@ -81,7 +81,7 @@ def test_many_files(folder, variables):
 
 
 def test_going_on(folder, variables):
-    assert run("Go on where it ended", folder, variables) == ""
+    assert run("Continue an interrupted run", folder, variables) == ""
     objects = [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
     assert [entry["line"] for entry in objects] == [1, 3, 4]
 
