@@ -108,7 +108,7 @@ class Session:
         if turn.dropped:
             oldest = "turn was" if turn.dropped == 1 else f"{turn.dropped} turns were"
             output.note(f"the context was full: the oldest {oldest} dropped")
-        with turn:
+        with closing(turn):
             self._stream(turn.answer)
         generation = turn.generation
         self.chat.stats.add(generation.stats)

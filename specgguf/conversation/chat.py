@@ -12,7 +12,6 @@ from specgguf.errors import ContextError, ContextFullError, UsageError
 from specgguf.llama.grammar import GrammarText
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.stats import Stats
-from specgguf.text.closing import Closing
 from specgguf.text.thought import Said, opens_thought
 
 _SMALL_PART = 16
@@ -35,7 +34,7 @@ class Answering:
     """Whether the oldest exchanges are dropped without a question when the context is full."""
 
 
-class Turn(Closing):
+class Turn:
     """One answer: iterate to get it as it comes. When it is closed, what is there of it is in the transcript."""
 
     def __init__(

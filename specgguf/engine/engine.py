@@ -309,6 +309,7 @@ def num_layers(option: str, wanted: int | None) -> int:
         raise UsageError(
             f"{option}: this build of llama.cpp has no GPU to place layers on",
             "leave it out, or rebuild with CMAKE_ARGS for your GPU (README.md, Install)",
+            (option.removeprefix("--"),),
         )
     return wanted
 
@@ -318,6 +319,7 @@ def _check_ctx(option: str, n_ctx: int | None, model: Model) -> None:
         raise UsageError(
             f"{option} {n_ctx}: the {model.header.role} was trained with {model.n_ctx_train} tokens",
             "give at most that, or leave it out",
+            (option.removeprefix("--"),),
         )
 
 
@@ -329,5 +331,6 @@ def _check_parity(target: Header, draft: Header | None) -> ParityReport | None:
         raise ParityError(
             f"{draft.path} cannot draft for {target.path}: {report.summary}",
             "choose a draft of the same model family, or --speculate off",
+            ("target", "draft"),
         )
     return report

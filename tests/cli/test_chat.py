@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -15,11 +15,13 @@ import pexpect
 import pytest
 
 from specgguf.cli.app import app
-from specgguf.cli.opening import Models, open_engine, open_store
+from specgguf.cli.opening import open_engine, open_store
+from specgguf.cli.options.models import Models
 from specgguf.conversation.chat import Answering, Chat
 from specgguf.conversation.transcript import Exchange, Transcript, load
 from specgguf.engine.engine import Engine
 from specgguf.engine.settings import EngineSettings, Mode
+from specgguf.engine.workbench import Workbench
 from specgguf.text.printable import visible
 from tests.cli.program import EXECUTABLE, environment, failure, specgguf, started
 
@@ -64,17 +66,17 @@ def pair(toy_models):
 @contextmanager
 def plain_engine(path, n_ctx=None):
     settings = EngineSettings(mode=Mode.OFF, n_threads=1, n_ctx=n_ctx, cache_type_k="f32", cache_type_v="f32")
-    models = Models(None, str(path), None, None, None)
-    with open_engine(open_store(), models, settings) as engine:
+    models = Models(target=str(path))
+    with closing(open_engine(open_store(), models, settings)) as engine:
         yield engine
 
 
 def fresh_answer(engine, transcript, max_tokens):
     """What plain decoding, of a chat that begins with all but the last answer, says in its place."""
-    engine.start_cold()
+    Workbench(engine, 64).start_cold()
     *before, last = transcript.exchanges
     chat = Chat(engine, Transcript(transcript.system, before, transcript.sampling), Answering(max_tokens))
-    with chat.ask(last.question) as turn:
+    with closing(chat.ask(last.question)) as turn:
         list(turn)
     return chat.transcript.exchanges[-1].answer
 
@@ -263,8 +265,8 @@ def test_ctrl_c_in_a_long_prefill(tmp_path):
     transcript = load(saved)
     assert [exchange.question for exchange in transcript.exchanges] == ["Name a bird.", "Name a fish."]
     settings = EngineSettings(mode=Mode.OFF, n_threads=1, cache_type_k="bf16", cache_type_v="bf16")
-    models = Models("tiny", None, None, None, None)
-    with open_engine(open_store(), models, settings) as engine:
+    models = Models("tiny")
+    with closing(open_engine(open_store(), models, settings)) as engine:
         assert fresh_answer(engine, transcript, 12) == transcript.exchanges[-1].answer
 
 

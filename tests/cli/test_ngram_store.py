@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -107,8 +108,8 @@ def test_an_answer_that_is_known_takes_fewer_rounds(toy_models, tmp_path):
     profiles = Profiles(tmp_path, lambda _: "", lambda _: None)
     answers, rounds = [], []
     for _ in range(2):
-        with Engine(toy_models["endless"], None, EngineSettings(mode=Mode.NGRAM), profiles, print) as engine:
-            engine.remember_costs({0: {"times": dict.fromkeys(range(1, 18), 1.0)}})  # drafting costs nothing
+        with closing(Engine(toy_models["endless"], None, EngineSettings(mode=Mode.NGRAM), profiles, print)) as engine:
+            engine.learn_costs({0: {"times": dict.fromkeys(range(1, 18), 1.0)}})  # drafting costs nothing
             engine.draft_from([*answers, [10**9]])
             generation = engine.generate(engine.target.vocab.tokenize("the cat sat on"), engine.sampler(), 40)
             answers.append("".join(generation) and generation.tokens)

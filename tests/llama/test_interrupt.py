@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -12,13 +13,17 @@ from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.interrupt import interruptible
 from specgguf.llama.model import Model
 from specgguf.models.header import Header
+from tests.contract import decode
 
-SETTINGS = ContextSettings(n_ctx=2048, n_threads=2, cache_type_k="f16", cache_type_v="f16", max_rows=1)
+SETTINGS = ContextSettings(n_ctx=2048, n_threads=2, cache_type_k="f16", cache_type_v="f16", max_rows=1, n_batch=512)
 
 
 @pytest.fixture
 def context(toy_models):
-    with Model(Header.of_file(toy_models["target"], "target"), 0) as model, LlamaContext(model, SETTINGS) as context:
+    with (
+        closing(Model(Header.of_file(toy_models["target"], "target"), 0)) as model,
+        closing(LlamaContext(model, SETTINGS)) as context,
+    ):
         yield context
 
 
@@ -30,30 +35,30 @@ def interrupt_soon(delay_s):
 
 def test_a_signal_aborts_the_batch_and_the_context_goes_on(context):
     tokens = list(np.arange(2000) % 200 + 3)
-    expected = context.sync(tokens, rows=1).copy()
+    expected = context.sync(0, tokens, rows=1).copy()
     interrupted = 0
     for attempt in range(20):
-        context.truncate(0)
+        context.truncate(0, 0)
         timer = interrupt_soon(0.01 + 0.005 * attempt)
         try:
             for _ in range(50):
-                context.truncate(0)
-                context.sync(tokens)
+                context.truncate(0, 0)
+                context.sync(0, tokens)
         except KeyboardInterrupt:
             interrupted += 1
         timer.join()
         # What the record says is there can be built upon.
-        assert (context.sync(tokens, rows=1) == expected).all()
+        assert (context.sync(0, tokens, rows=1) == expected).all()
     assert interrupted == 20
 
 
 def test_an_abort_without_a_signal_of_ours_does_not_end_the_decoding(context):
-    expected = context.decode([5, 6, 7], rows=1).copy()
-    context.truncate(0)
+    expected = decode(context, [5, 6, 7], rows=1).copy()
+    context.truncate(0, 0)
     from specgguf.llama import interrupt
 
     interrupt._page[0] = signal.SIGWINCH  # as another handler's signal would
-    assert (context.decode([5, 6, 7], rows=1) == expected).all()
+    assert (decode(context, [5, 6, 7], rows=1) == expected).all()
 
 
 def test_handlers_are_back_afterwards():

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 from gguf import GGUFReader
@@ -44,7 +45,7 @@ def test_a_long_token_is_given_whole(tmp_path):
     from tests.tiny import write_attention
 
     word = "▁" + "x" * 1000
-    with Model(Header.of_file(write_attention(tmp_path / "long.gguf", words=[word]), "target"), 0) as model:
+    with closing(Model(Header.of_file(write_attention(tmp_path / "long.gguf", words=[word]), "target"), 0)) as model:
         assert model.vocab.piece(259) == b" " + b"x" * 1000
 
 

@@ -1,16 +1,20 @@
 """A conversation over real contexts: every turn is what a fresh chat would answer, and evaluates only what is new."""
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
-from specgguf.cli.opening import Models, open_engine, open_store
+from specgguf.cli.opening import open_engine, open_store
+from specgguf.cli.options.models import Models
 from specgguf.conversation.chat import Answering, Chat
 from specgguf.conversation.transcript import Exchange, Transcript
 from specgguf.engine.settings import EngineSettings, Mode
+from specgguf.engine.workbench import Workbench
 from specgguf.errors import ContextError, ContextFullError, UsageError
+from specgguf.speculative.sequence import TokenSequence
+from specgguf.speculative.stats import Stats
 
-TINY = Models("tiny", None, None, None, None)
+TINY = Models("tiny")
 CELLS = {"cache_type_k": "bf16", "cache_type_v": "bf16"}  # the same bits at every batch width
 GREEDY = {"temperature": 0.0}
 STORY = " ".join(f"Line {number}: the cat of house {number % 7} sat on mat {number % 5}." for number in range(90))
@@ -18,9 +22,8 @@ STORY = " ".join(f"Line {number}: the cat of house {number % 7} sat on mat {numb
 
 @contextmanager
 def opened(models=TINY, mode=Mode.FIXED, **settings):
-    with open_engine(
-        open_store(), models, EngineSettings(mode=mode, num_draft=4, n_threads=1, **CELLS, **settings)
-    ) as engine:
+    settings = EngineSettings(mode=mode, num_draft=4, n_threads=1, **CELLS, **settings)
+    with closing(open_engine(open_store(), models, settings)) as engine:
         yield engine
 
 
@@ -32,13 +35,13 @@ def engine():
 
 @pytest.fixture
 def chat(engine):
-    engine.start_cold()
+    Workbench(engine, 2048).start_cold()
     return Chat(engine, Transcript("Be brief.", sampling=dict(GREEDY)), Answering(max_tokens=16))
 
 
 def say(turn, pieces=None):
     """Take a turn, perhaps leaving it after so many pieces as Ctrl-C does."""
-    with turn:
+    with closing(turn):
         for number, _ in enumerate(turn, 1):
             if number == pieces:
                 break
@@ -52,9 +55,9 @@ def counted(engine, monkeypatch):
     with monkeypatch.context() as patch:
         for number, context in enumerate(engine._contexts):
 
-            def evaluate(tokens, *rest, number=number, evaluate=context._evaluate):
-                counts[number] += len(tokens)
-                return evaluate(tokens, *rest)
+            def evaluate(parts, number=number, evaluate=context._evaluate):
+                counts[number] += sum(len(part.tokens) for part in parts)
+                return evaluate(parts)
 
             patch.setattr(context, "_evaluate", evaluate)
         yield counts
@@ -63,7 +66,7 @@ def counted(engine, monkeypatch):
 def assert_as_fresh(chat, engine):
     """The last answer is what plain decoding from empty caches gives."""
     before, last = chat.transcript.exchanges[:-1], chat.transcript.exchanges[-1]
-    engine.start_cold()
+    Workbench(engine, 2048).start_cold()
     fresh = Chat(
         engine,
         Transcript(chat.transcript.system, before, dict(chat.transcript.sampling)),
@@ -144,17 +147,19 @@ def test_earlier_turns_are_drafted_from(chat, engine):
     chat.answering.mode = Mode.NGRAM
     answers = [say(chat.ask(question)).tokens for question in ("Name a bird.", "Name a fish.")]
     prompt = engine.tokenize_chat([*chat.transcript.messages(), {"role": "user", "content": "Name a tree."}])
-    proposal = engine._suffix.propose(prompt, 4)  # what follows the end of a prompt
-    assert proposal.tokens in [answer[:4] for answer in answers]
+    sequence = TokenSequence(prompt, engine.sampler(), len(prompt) + 4)
+    draft = engine.memory.ngram.draft(sequence, 4, lambda _: True)  # what follows the end of a prompt
+    assert draft.tokens in [answer[:4] for answer in answers]
 
 
-def test_pieces_tell_who_guessed_them(chat, engine):
-    turn, steps = chat.ask("Tell me a story."), []
+def test_pieces_tell_who_guessed_them(chat, engine, monkeypatch):
+    turn, rounds = chat.ask("Tell me a story."), []
     generation = turn.generation
-    generation._steps = (steps.append(step) or step for step in generation._steps)
+    observe = Stats.observe
+    monkeypatch.setattr(Stats, "observe", lambda stats, finished: rounds.append(finished) or observe(stats, finished))
     pieces = list(generation.pieces())
     guessed = [piece.text for piece in pieces if piece.source == "model"]
-    found = [step.output[: step.accepted] for step in steps]
+    found = [one.output[: one.accepted] for one in rounds]
     assert guessed == [
         "".join(engine.target.vocab.piece(token).decode() for token in tokens) for tokens in found if tokens
     ]
@@ -201,7 +206,7 @@ def test_a_full_context():
 
 
 def test_a_model_that_cannot_roll_back(toy_models):
-    models = Models(None, str(toy_models["recurrent"]), None, None, None)
+    models = Models(target=str(toy_models["recurrent"]))
     with opened(models, Mode.OFF) as engine:
         chat = Chat(engine, Transcript(sampling=dict(GREEDY)), Answering(max_tokens=8))
         say(chat.ask("the cat"))

@@ -1,19 +1,22 @@
 """Tokens of a real model are drawn from the distribution that its logits say."""
 
 import math
+from contextlib import closing
 
 import numpy as np
 
-from specgguf.cli.opening import Models, open_engine, open_store
+from specgguf.cli.opening import open_engine, open_store
+from specgguf.cli.options.models import Models
 from specgguf.engine.settings import EngineSettings
+from specgguf.engine.workbench import Workbench
 from specgguf.sampling.sampler import Sampler
 
 NUM_ANSWERS = 2000
 
 
 def test_one_token_answers_have_the_models_distribution_with_and_without_a_draft():
-    models = Models("tiny", None, None, None, None)
-    with open_engine(open_store(), models, EngineSettings(num_draft=4)) as engine:
+    models = Models("tiny")
+    with closing(open_engine(open_store(), models, EngineSettings(num_draft=4))) as engine:
         prompt = engine.tokenize_chat([{"role": "user", "content": "Name an animal."}])
         answers = {}
         for num_draft in (0, 4):
@@ -23,7 +26,7 @@ def test_one_token_answers_have_the_models_distribution_with_and_without_a_draft
                 generation = engine.generate(prompt, sampler, 1, num_draft=num_draft)
                 list(generation)
                 answers[num_draft] += generation.tokens
-        logits = next(engine.replay(prompt, [0], 1)).astype(np.float64)
+        logits = next(Workbench(engine, 64).replay(prompt, [0], 1)).astype(np.float64)
     assert answers[0] == answers[4]
     expected = np.exp(logits - logits.max())
     expected *= NUM_ANSWERS / expected.sum()

@@ -1,19 +1,21 @@
 """Golden files: what differs by rounding is told from what is wrong."""
 
 import json
+from contextlib import closing
 from functools import partial
 
 import numpy as np
 import pytest
 
-from specgguf.cli.opening import Models, open_engine, open_store
+from specgguf.cli.opening import open_engine, open_store
+from specgguf.cli.options.models import Models
 from specgguf.engine.settings import EngineSettings, Mode
 from specgguf.measure import golden
 from specgguf.measure.prompts import GOLDEN, built_in, read_prompts
 from specgguf.sampling.sampler import Sampler
 from tests.cli.program import failure, specgguf
 
-TINY = Models("tiny", None, None, None, None)
+TINY = Models("tiny")
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +114,7 @@ def test_another_token_than_recorded_is_different_unless_it_is_a_near_tie(file, 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_loop_with_a_wrong_truncation_is_different(prompts, temperature, monkeypatch):
-    with open_engine(open_store(), TINY, EngineSettings(mode=Mode.FIXED, num_draft=4)) as engine:
+    with closing(open_engine(open_store(), TINY, EngineSettings(mode=Mode.FIXED, num_draft=4))) as engine:
         samplers = [Sampler(temperature=temperature, seed=seed) for seed in range(5)]
         recordings = list(map(partial(golden.record, engine, max_tokens=40), read_prompts(prompts), samplers))
 

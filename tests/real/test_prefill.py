@@ -1,5 +1,7 @@
 """What a prompt that begins like the one before it costs."""
 
+from contextlib import closing
+
 import pytest
 
 from specgguf.engine.engine import Engine
@@ -14,7 +16,7 @@ SHARED = "the cat sat on the mat, " * 20
 def engine(toy_models, tmp_path):
     settings = EngineSettings(mode=Mode.FIXED, num_draft=4)
     profiles = Profiles(tmp_path, lambda _: "", lambda _: None)
-    with Engine(toy_models["target"], toy_models["draft"], settings, profiles, lambda *_: None) as engine:
+    with closing(Engine(toy_models["target"], toy_models["draft"], settings, profiles, lambda *_: None)) as engine:
         yield engine
 
 
@@ -28,9 +30,9 @@ def test_the_first_token_costs_the_prefill_of_what_is_new(engine, monkeypatch):
     decoded = []
     decode = Context.decode
 
-    def count(context, tokens, *rest, **named):
-        decoded.append((context, len(tokens)))
-        return decode(context, tokens, *rest, **named)
+    def count(context, parts, width=0):
+        decoded.append((context, sum(len(part.tokens) for part in parts)))
+        return decode(context, parts, width)
 
     monkeypatch.setattr(Context, "decode", count)
     first, generation = begin(engine, SHARED + "a dog")
@@ -38,7 +40,7 @@ def test_the_first_token_costs_the_prefill_of_what_is_new(engine, monkeypatch):
     list(generation)
     for ending in ("a cat", "on and on, and on"):
         decoded.clear()
-        held = [len(context.tokens) for context in engine._contexts]
+        held = [len(context.tokens[0]) for context in engine._contexts]
         prompt, generation = begin(engine, SHARED + ending)
         same = common_prefix(first, prompt)
         next(iter(generation))

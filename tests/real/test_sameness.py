@@ -2,10 +2,12 @@
 
 import json
 import subprocess
+from contextlib import closing
 
 import pytest
 
-from specgguf.cli.opening import Models, open_engine, open_store
+from specgguf.cli.opening import open_engine, open_store
+from specgguf.cli.options.models import Models
 from specgguf.engine.settings import EngineSettings
 from specgguf.sampling.sampler import Sampler
 from tests.cli.program import EXECUTABLE, environment
@@ -18,7 +20,7 @@ SAMPLERS = [Sampler(), *(Sampler(temperature=t, seed=seed) for t in (0.7, 1.0) f
 @pytest.fixture(scope="module")
 def engine():
     settings = EngineSettings(num_draft=16, cache_type_k="bf16", cache_type_v="bf16")
-    with open_engine(open_store(), Models("tiny", None, None, None, None), settings) as engine:
+    with closing(open_engine(open_store(), Models("tiny"), settings)) as engine:
         yield engine
 
 
