@@ -99,7 +99,7 @@ def test_the_answer_in_the_cache_is_that_of_the_history(chat, engine):
     """Rendered and tokenized again, an answer gives the ids it was made of: nothing of it is decoded twice."""
     generation = say(chat.ask("Name three animals."))
     prompt = engine.tokenize_chat([*chat.transcript.messages(), {"role": "user", "content": "And three plants."}])
-    held = engine._contexts[0].tokens
+    held = engine._contexts[0].tokens[0]
     assert len(held) == generation.prompt_tokens + len(generation.tokens) - 1
     assert prompt[: len(held)] == held
 
