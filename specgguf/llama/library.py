@@ -11,9 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from llama_cpp import llama_cpp as lib
-from llama_cpp._ggml import libggml
 
 _DEBUG, _ERROR, _CONTINUE = 1, 4, 5
+
+
+def _load_ggml() -> ctypes.CDLL:
+    """ggml, the library below llama.cpp: it knows devices and build, and llama_cpp has no public name for it."""
+    folder = Path(os.environ.get("LLAMA_CPP_LIB_PATH") or Path(lib.__file__).with_name("lib"))
+    names = {"darwin": ("libggml.so", "libggml.dylib"), "win32": ("ggml.dll", "libggml.dll")}
+    paths = [folder / name for name in names.get(sys.platform, ("libggml.so",))]
+    return ctypes.CDLL(str(next((path for path in paths if path.exists()), paths[0])))
+
+
+_ggml = _load_ggml()
 
 _sink: Callable[[str], object] | None = None
 _errors: list[str] = []
@@ -67,7 +77,7 @@ def on_abort(report: Callable[[str], object]) -> None:
             os._exit(1)
 
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
-    libggml.ggml_set_abort_callback(_on_fatal)
+    _ggml.ggml_set_abort_callback(_on_fatal)
     c_library = ctypes.cdll.msvcrt if os.name == "nt" else ctypes.CDLL(None)
     c_library.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
     for number in (signal.SIGABRT, signal.SIGFPE):
@@ -89,10 +99,10 @@ def gpu_available() -> bool:
 def devices() -> str:
     """What llama.cpp can compute on here, and what it knows of the processor."""
     for function, result in (("get", ctypes.c_void_p), ("name", ctypes.c_char_p), ("description", ctypes.c_char_p)):
-        getattr(libggml, f"ggml_backend_dev_{function}").restype = result
-    found = [ctypes.c_void_p(libggml.ggml_backend_dev_get(i)) for i in range(libggml.ggml_backend_dev_count())]
+        getattr(_ggml, f"ggml_backend_dev_{function}").restype = result
+    found = [ctypes.c_void_p(_ggml.ggml_backend_dev_get(i)) for i in range(_ggml.ggml_backend_dev_count())]
     names = [
-        f"{libggml.ggml_backend_dev_name(device).decode()}: {libggml.ggml_backend_dev_description(device).decode()}"
+        f"{_ggml.ggml_backend_dev_name(device).decode()}: {_ggml.ggml_backend_dev_description(device).decode()}"
         for device in found
     ]
     return f"{'; '.join(names)} ({lib.llama_print_system_info().decode().strip(' |')})"
@@ -100,10 +110,10 @@ def devices() -> str:
 
 def backends() -> list[str]:
     """What this build can compute with: CPU, CUDA, Metal, ..."""
-    libggml.ggml_backend_reg_get.restype = ctypes.c_void_p
-    libggml.ggml_backend_reg_name.restype = ctypes.c_char_p
-    found = [ctypes.c_void_p(libggml.ggml_backend_reg_get(i)) for i in range(libggml.ggml_backend_reg_count())]
-    return [libggml.ggml_backend_reg_name(backend).decode() for backend in found]
+    _ggml.ggml_backend_reg_get.restype = ctypes.c_void_p
+    _ggml.ggml_backend_reg_name.restype = ctypes.c_char_p
+    found = [ctypes.c_void_p(_ggml.ggml_backend_reg_get(i)) for i in range(_ggml.ggml_backend_reg_count())]
+    return [_ggml.ggml_backend_reg_name(backend).decode() for backend in found]
 
 
 def version() -> str:
@@ -113,8 +123,8 @@ def version() -> str:
 
 def commit() -> str:
     """The commit that llama.cpp was built from."""
-    libggml.ggml_commit.restype = ctypes.c_char_p
-    return str(libggml.ggml_commit().decode())
+    _ggml.ggml_commit.restype = ctypes.c_char_p
+    return str(_ggml.ggml_commit().decode())
 
 
 @functools.cache

@@ -14,6 +14,14 @@ def write_whole(path: Path, content: str | bytes) -> None:
     temporary.replace(path)
 
 
+def replace_link(link: Path, target: Path) -> None:
+    """Make `link` a symbolic link to `target`, in place of whatever is there."""
+    link.parent.mkdir(parents=True, exist_ok=True)
+    temporary = link.with_name(f"{link.name}.{os.getpid()}")
+    temporary.symlink_to(target)
+    temporary.replace(link)  # in one step: another process may do the same
+
+
 def check_place(path: Path) -> None:
     """Before there is work to lose: raises UsageError where no file can be written."""
     if path.is_dir() or not path.absolute().parent.is_dir():

@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 import httpx2
 import tenacity
-from huggingface_hub import HfApi, hf_hub_url
+from huggingface_hub import HfApi, get_session, hf_hub_url, hf_raise_for_status
 from huggingface_hub.constants import HF_HUB_DOWNLOAD_TIMEOUT
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile
-from huggingface_hub.utils._headers import build_hf_headers
-from huggingface_hub.utils._http import get_session, hf_raise_for_status
+from huggingface_hub.utils import build_hf_headers
 
 from specgguf.errors import FetchError
 from specgguf.models.files import HubFile

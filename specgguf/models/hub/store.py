@@ -17,7 +17,7 @@ from specgguf.models.files import DerivedFile, HubFile, ModelFile, SplitFile
 from specgguf.models.hub import mirror
 from specgguf.models.hub.digests import Digests
 from specgguf.models.hub.partial import PartialFile
-from specgguf.text.files import write_whole
+from specgguf.text.files import replace_link, write_whole
 
 Quantize = Callable[[Path, Path, str, bool, Callable[[int, int], object]], None]
 """Writes its first argument, requantized, to the second, with a narrow output matrix if the fourth says so; tells the
@@ -147,10 +147,7 @@ class Store:
 
     def _link(self, path: Path, link: Path) -> None:
         if not (link.exists() and link.samefile(path)):
-            link.parent.mkdir(parents=True, exist_ok=True)
-            temporary = link.with_name(f"{link.name}.{os.getpid()}")
-            temporary.symlink_to(path.absolute())
-            temporary.replace(link)  # another process may do the same
+            replace_link(link, path.absolute())
 
     def _find(self, file: HubFile) -> Path | None:
         """The file on disk, here or in the hub's own cache; only if it is whole."""
