@@ -48,11 +48,11 @@ def test_compatible(draft, first):
 @pytest.mark.parametrize(
     ("draft", "reason"),
     [
-        (replace(TOKENIZER, model="llama"), "tokenizer kind"),
-        (replace(TOKENIZER, tokens=[b"a", b"c", b"ab", b"<end>"]), "other text at id 1"),
-        (replace(TOKENIZER, tokens=[*PADDED, b"[one too many]"]), "ids against"),
-        (replace(TOKENIZER, special={"bos": 3, "eos": 2}), "EOS is 3 against 2"),
-        (replace(TOKENIZER, adds={"bos": True, "eos": None}), "BOS is added by the"),
+        (replace(TOKENIZER, model="llama"), "tokenizer type 'gpt2' in the target, 'llama' in the draft"),
+        (replace(TOKENIZER, tokens=[b"a", b"c", b"ab", b"<end>"]), "different text at id 1"),
+        (replace(TOKENIZER, tokens=[*PADDED, b"[one too many]"]), "number of ids 4 in the target"),
+        (replace(TOKENIZER, special={"bos": 3, "eos": 2}), "EOS is 3 in the target, 2 in the draft"),
+        (replace(TOKENIZER, adds={"bos": True, "eos": None}), "only the draft adds BOS"),
     ],
 )
 def test_incompatible(draft, reason):
