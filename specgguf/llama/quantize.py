@@ -27,15 +27,24 @@ def known_quants() -> list[str]:
 
 
 def quantize(
-    source: Path, destination: Path, quant: str, narrowed: bool, on_progress: Callable[[int, int], object]
+    source: Path, destination: Path, quant: str, same_output_type: bool, on_progress: Callable[[int, int], object]
 ) -> None:
     """Write `source` requantized to `quant` (Q2_K, Q4_0, ...) to `destination`.
 
     The source may be quantized already. That is good enough for a draft, whose weights change the speed but never the
-    text. With `narrowed` the output tensor gets the type `quant` too. `on_progress` gets the number of the current
-    tensor, and how many there are. Raises ModelError if llama.cpp fails.
+    text. With `same_output_type` the output tensor gets the type `quant` too. `on_progress` gets the number of the
+    current tensor, and how many there are. Raises ModelError if llama.cpp fails.
     """
-    command = [sys.executable, "-P", "-m", __name__, str(source), str(destination), quant, *["narrowed"] * narrowed]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        __name__,
+        str(source),
+        str(destination),
+        quant,
+        *["same_output_type"] * same_output_type,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         try:
             for line in child.stdout or ():
@@ -54,7 +63,7 @@ def quantize(
         )
 
 
-def _main(source: str, destination: str, quant: str, *narrowed: str) -> int:
+def _main(source: str, destination: str, quant: str, *same_output_type: str) -> int:
     """Runs in the process: writes a line to stdout for each tensor, and the reason of a failure to stderr."""
 
     def show(line: str) -> None:
@@ -66,7 +75,7 @@ def _main(source: str, destination: str, quant: str, *narrowed: str) -> int:
     params = lib.llama_model_quantize_default_params()
     params.ftype = getattr(lib, _PREFIX + quant)
     params.allow_requantize = True
-    if narrowed:
+    if same_output_type:
         params.output_tensor_type = getattr(lib, f"GGML_TYPE_{quant}")
     params.nthread = library.num_physical_cores()
     failed = lib.llama_model_quantize(os.fsencode(source), os.fsencode(destination), ctypes.byref(params))

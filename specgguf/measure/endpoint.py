@@ -11,7 +11,6 @@ import httpx2
 
 from specgguf.errors import EndpointError
 from specgguf.text import jsontext
-from specgguf.text.closing import Closing
 
 _TIMEOUT = httpx2.Timeout(600, connect=10)
 """Seconds. A slow machine may need minutes for a long prompt."""
@@ -30,8 +29,8 @@ class Answer:
     last_s: float
 
 
-class Endpoint(Closing):
-    """One model on a server. Requests carry the key in OPENAI_API_KEY, if it is set."""
+class Endpoint:
+    """One model on a server. Requests carry the key in OPENAI_API_KEY, if it is set. Close it after use."""
 
     def __init__(self, url: str, model: str | None) -> None:
         """`url` may end in /v1 or not. For None, `model` is the first model that the server lists.

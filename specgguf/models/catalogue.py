@@ -7,8 +7,6 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from specgguf.errors import ConfigError, UnknownQuantError
 from specgguf.models.files import DerivedFile, FieldError, HubFile, ModelFile, SplitFile, WheelMirror
 from specgguf.models.names import PREFERRED
@@ -86,11 +84,6 @@ class Catalogue:
         """The quantizations of `model` that pairs use, in the catalogue's order."""
         named = [reference.partition(":") for pair in self.pairs.values() for reference in (pair.target, pair.draft)]
         return [quant for name, _, quant in named if name == model and quant]
-
-
-def own_path(name: str = "models.toml") -> Path:
-    """Where the user's own file of that name is, if there is one."""
-    return platformdirs.user_config_path("specgguf") / name
 
 
 def load_catalogue(own: Path | None) -> Catalogue:

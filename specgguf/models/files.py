@@ -96,7 +96,7 @@ class DerivedFile:
     as_draft: bool = False
 
     @property
-    def narrowed(self) -> bool:
+    def same_output_type(self) -> bool:
         """Whether the output tensor gets the type `quant` too: faster, but only good enough for a draft."""
         return self.as_draft and self.quant in _WIDER_OUTPUT
 
@@ -108,7 +108,7 @@ class DerivedFile:
     @property
     def name(self) -> str:
         """What messages call it."""
-        return f"{self.source.name} as {self.quant}{' draft' if self.narrowed else ''}"
+        return f"{self.source.name} as {self.quant}{' draft' if self.same_output_type else ''}"
 
 
 ModelFile = HubFile | SplitFile | DerivedFile

@@ -29,7 +29,7 @@ class TruncatedError(MalformedError):
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class GgufHeader:
     """Metadata by key, and where the tensors are.
 
     The file must have at least `data_end` bytes: up to the first byte of its last tensor. A file without tensors (a
@@ -46,7 +46,7 @@ class Header:
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else None
 
 
-def parse(buffer: Buffer) -> Header:
+def parse(buffer: Buffer) -> GgufHeader:
     """Parse a whole file or its beginning. Raises MalformedError or TruncatedError."""
     cursor = _Cursor(buffer)
     if buffer[:4] != b"GGUF":
@@ -72,7 +72,7 @@ def parse(buffer: Buffer) -> Header:
     if not isinstance(alignment, int) or alignment <= 0 or alignment % 8:
         raise MalformedError(f"its alignment is {alignment!r}")
     start = -(-cursor.at // alignment) * alignment
-    return Header(metadata, num_tensors, start + last + 1 if num_tensors else cursor.at)
+    return GgufHeader(metadata, num_tensors, start + last + 1 if num_tensors else cursor.at)
 
 
 class _Cursor:

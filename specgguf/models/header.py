@@ -21,7 +21,7 @@ _SAMPLING = {
 }
 
 
-class Header:
+class ModelHeader:
     """Tokenizer, chat template, name and sampling settings of a model. Reading them takes milliseconds.
 
     `path` is where the file is, or its name on the hub; `role` (target or draft) is what errors call it.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specgguf.errors import SpecggufError, UnreachableError
 from specgguf.models.catalogue import Catalogue
-from specgguf.models.header import Header
+from specgguf.models.header import ModelHeader
 from specgguf.models.hub.headers import read_header
 from specgguf.models.hub.store import Store, size_of
 from specgguf.models.parity import Parity, ParityReport, compare
@@ -35,7 +35,7 @@ class Candidate:
         return self.report is not None and self.report.verdict is not Parity.INCOMPATIBLE
 
 
-def candidates(target: Header, catalogue: Catalogue, store: Store, on_disk_only: bool) -> Iterator[Candidate]:
+def candidates(target: ModelHeader, catalogue: Catalogue, store: Store, on_disk_only: bool) -> Iterator[Candidate]:
     """Compare every draft that a pair uses with `target`, in the catalogue's order.
 
     The headers of drafts that are not on disk are read from the hub, unless `on_disk_only`; once the hub cannot be
@@ -62,7 +62,7 @@ def candidates(target: Header, catalogue: Catalogue, store: Store, on_disk_only:
             yield Candidate(reference, path, size, report, problem)
 
 
-def draft_on_disk(target: Header, catalogue: Catalogue, store: Store) -> Candidate | None:
+def draft_on_disk(target: ModelHeader, catalogue: Catalogue, store: Store) -> Candidate | None:
     """The smallest draft on this machine that fits, if it is small enough to save time; else None."""
     largest = _MAX_SHARE * target.path.stat().st_size
     found = [c for c in candidates(target, catalogue, store, on_disk_only=True) if c.fits and c.size <= largest]

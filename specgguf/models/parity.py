@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import TypeGuard
 
-from specgguf.models.gguf import Header, MalformedError, Value
+from specgguf.models.gguf import GgufHeader, MalformedError, Value
 
 MAX_DIFFERENCES = 5
 """How many differing ids a report names."""
@@ -80,7 +80,7 @@ class ParityReport:
         return "; ".join(self.reasons) + where
 
 
-def read_tokenizer(header: Header) -> Tokenizer:
+def read_tokenizer(header: GgufHeader) -> Tokenizer:
     """The tokenizer that a GGUF header describes. Raises MalformedError if there is none that can be used."""
     metadata = header.metadata
     tokens = metadata.get("tokenizer.ggml.tokens")

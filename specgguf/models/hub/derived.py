@@ -44,7 +44,7 @@ class DerivedFiles:
             if self.find(file) is None:  # else another process was faster
                 temporary = path.with_suffix(".partial")
                 show = partial(self._progress.show, f"requantizing {file.name}")
-                self._quantize(source, temporary, file.quant, file.narrowed, show)
+                self._quantize(source, temporary, file.quant, file.same_output_type, show)
                 temporary.replace(path)
                 write_whole(path.with_suffix(".sha256"), self._digests.of(path))
         return path
@@ -57,4 +57,4 @@ class DerivedFiles:
     def _path(self, file: DerivedFile) -> Path:
         source = file.source
         digest = self._digests.of(source) if isinstance(source, Path) else source.hub_files[0].sha256
-        return self._root / f"{digest[:16]}-{file.quant}{'-draft' if file.narrowed else ''}.gguf"
+        return self._root / f"{digest[:16]}-{file.quant}{'-draft' if file.same_output_type else ''}.gguf"

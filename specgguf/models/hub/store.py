@@ -2,12 +2,9 @@
 
 import contextlib
 import errno
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-import platformdirs
 
 from specgguf.errors import FetchError
 from specgguf.models.files import DerivedFile, HubFile, ModelFile, SplitFile
@@ -125,9 +122,3 @@ def size_of(file: Path | ModelFile) -> int:
     if isinstance(file, DerivedFile):
         return size_of(file.source)
     return file.stat().st_size if isinstance(file, Path) else sum(part.size for part in file.hub_files)
-
-
-def default_root() -> Path:
-    """`SPECGGUF_HOME`, or the user's cache folder."""
-    own = os.environ.get("SPECGGUF_HOME")
-    return Path(own).expanduser() if own else platformdirs.user_cache_path("specgguf")
