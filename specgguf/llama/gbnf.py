@@ -1,7 +1,7 @@
-"""GBNF, llama.cpp's notation for grammars: what is wrong with one, found before llama.cpp sees it.
+"""Finds mistakes in GBNF, llama.cpp's notation for grammars, before llama.cpp sees them.
 
-llama.cpp prints a mistake on stderr, with the whole grammar after it. And some grammars that it takes make it use up
-all memory or abort the process: rules that begin with themselves behind something empty, and `{3,2}`.
+llama.cpp prints a mistake to stderr, followed by the whole grammar. It also accepts some grammars that then make it use
+up all memory or abort the process: rules that begin with themselves after something empty, and `{3,2}`.
 Reference: its grammars/README.md and src/llama-grammar.cpp.
 """
 
@@ -31,7 +31,7 @@ class _Item:
     """Whether it may be nothing, whatever its rule."""
     repeatable: bool = True
     weight: int = 1
-    """Rules that llama.cpp makes of it, which it limits."""
+    """How many rules llama.cpp makes of it; their number is limited."""
 
 
 @dataclass(slots=True)
@@ -41,12 +41,12 @@ class _Rule:
 
 
 def check(text: str) -> None:
-    """Raise UsageError, with the line, if `text` is no usable grammar."""
+    """Raise UsageError, with the line, if `text` is not a usable grammar."""
     try:
         reader = _Reader(text)
         rules = reader.rules()
         if ROOT not in rules:
-            raise _Mistake(0, f"no rule is named {ROOT}, where a text begins")
+            raise _Mistake(0, f"no rule is named {ROOT}, with which a text begins")
         for name, place in reader.names.items():
             if name not in rules:
                 raise _Mistake(place, f"there is no rule {name}")
@@ -54,7 +54,7 @@ def check(text: str) -> None:
     except _Mistake as mistake:
         line = text.count("\n", 0, mistake.place) + 1
         raise UsageError(
-            f"the grammar, line {line}: {mistake.what}", "it is to be in llama.cpp's GBNF: see its grammars/README.md"
+            f"the grammar, line {line}: {mistake.what}", "llama.cpp's grammars/README.md describes its notation, GBNF"
         ) from None
 
 
@@ -67,19 +67,19 @@ class _Mistake(Exception):  # noqa: N818 (never leaves this module)
 class _Reader:
     """Reads from left to right.
 
-    Groups in parentheses become rules under names that none can have in the text. The open ones are kept on a
-    stack, since a JSON schema of a long string nests them too deep for recursion.
+    A group in parentheses becomes a rule with a name that no rule in the text can have. Open groups are on a stack: a
+    JSON schema with a long string nests them too deeply for recursion.
     """
 
     def __init__(self, text: str) -> None:
         self.names: dict[str, int] = {}
-        """Where each name is mentioned first."""
+        """The first position of each name."""
         self._text = text + "\0"
         self._place = 0
         self._num_made = 0
 
     def rules(self) -> dict[str, _Rule]:
-        """All of them, a group before the rule it is in."""
+        """All rules; a group comes before the rule it is in."""
         rules: dict[str, _Rule] = {}
         self._skip(_SPACE_AND_LINES)
         while self._place < len(self._text) - 1:
@@ -140,7 +140,7 @@ class _Reader:
             self._skip(_SPACE_AND_LINES if lines else _SPACE)
 
     def _characters(self, end: str) -> int:
-        """Behind a literal or a class; how many characters it names."""
+        """Read a literal or a class, and return how many characters it names."""
         begin = self._place
         self._place += 2 if self._text.startswith("[^", self._place) else 1
         count = 0
@@ -213,7 +213,7 @@ class _Reader:
 
 
 def _check_beginnings(rules: dict[str, _Rule]) -> None:
-    """No rule may begin with itself, directly or through others, whatever empty things stand before it."""
+    """Check that no rule begins with itself, directly or through others, even after something empty."""
     optional: set[str] = set()
     found = True
     while found:

@@ -1,4 +1,4 @@
-"""Grammars, by llama.cpp's own engine: which tokens may follow which text."""
+"""Grammars, with llama.cpp's own engine: which tokens may follow which text."""
 
 import ctypes
 import functools
@@ -21,45 +21,45 @@ from specgguf.llama.vocab import Vocab
 from specgguf.speculative.context import common_prefix
 
 _NUM_STATES = 64
-"""How many states before the last one are kept to go back to: more than a draft has tokens."""
+"""How many earlier states are kept to go back to: more than a draft has tokens."""
 
 _MANY = 8192
-"""So many ids at once are asked about by their beginnings, which is faster,"""
+"""For this many ids at once, it is faster to look at tokens by their common beginnings."""
 _OFTEN = 10
-"""once it happened so often: to find the beginnings takes as long as some answers without them."""
+"""Finding the common beginnings takes a while, so that is done only after this many such requests."""
 
 _CANDIDATE = np.dtype(lib.llama_token_data)
 
 
 @dataclass(frozen=True, slots=True)
 class GrammarText:
-    """A grammar known to be usable; no model is needed to know it."""
+    """A grammar that llama.cpp can use. No model is needed to check that."""
 
     text: str
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises UsageError if `text` is no GBNF that llama.cpp can use."""
+        """Raises UsageError if `text` is not GBNF that llama.cpp can use."""
         gbnf.check(text)
         _State.first(text, None)
         return cls(text)
 
     @classmethod
     def from_schema(cls, schema: str) -> Self:
-        """Of the JSON text that is valid by `schema`; raises UsageError if a grammar cannot say that."""
+        """The grammar of the JSON texts that fit `schema`. Raises UsageError if no grammar can express it."""
         return cls.parse(schema_to_gbnf(schema))
 
     def begin(self, vocab: Vocab, prompt_length: int) -> "LlamaGrammar":
-        """For one text: the grammar begins behind the prompt. Valid as long as the vocabulary is."""
+        """Start one text: the grammar begins after the prompt. It can be used as long as the vocabulary."""
         return LlamaGrammar(_State.first(self.text, vocab), vocab, prompt_length)
 
 
 class LlamaGrammar:
-    """A `Grammar` of one text, shared by target and draft.
+    """A `Grammar` for one text, shared by target and draft.
 
-    An answer is a function of the tokens. What makes it fast is a memory: the states along the last text asked about.
-    A text that shares its beginning with that one costs a step of the grammar for each further token. So the draft's
-    steps are there already when the target verifies them, and after a rejection the two go on from the state before.
+    What is allowed depends only on the tokens. For speed, the states along the last text are kept: another text with
+    the same beginning costs one step of the grammar for each further token. So the draft's steps are already done when
+    the target verifies them, and after a rejection both go on from the state before it.
     """
 
     def __init__(self, first: "_State", vocab: Vocab, prompt_length: int) -> None:
@@ -67,13 +67,13 @@ class LlamaGrammar:
         self._pieces = _Pieces.of(vocab)
         self._output: list[int] = []
         self._states: dict[int, _State | None] = {0: first}
-        """After how many tokens of `_output`, ascending; None behind a token that was not allowed."""
+        """States by the number of tokens of `_output` before them, ascending; None after a forbidden token."""
 
     def allowed(self, tokens: Sequence[int], ahead: Sequence[int], ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of `ids` may follow.
 
-        An end of generation may, where the grammar can end. Other control tokens never: llama.cpp would take them for
-        the text of their names, which is not what comes out.
+        An end of generation may follow where the grammar can end. Other control tokens never may: llama.cpp would read
+        them as the text of their names, which is not what they print.
         """
         state = self._state_after([*tokens[self._prompt_length :], *ahead])
         asked = (ids >= 0) & (ids < self._pieces.num_tokens)
@@ -87,9 +87,9 @@ class LlamaGrammar:
         return asked
 
     def _mask(self, state: "_State") -> NDArray[np.bool_]:
-        """Of all tokens. A text is allowed only if what it begins with is: where little is, little is looked at."""
+        """All tokens: which may follow. A token is looked at only if the token that it begins with is allowed."""
         mask = np.zeros(self._pieces.num_tokens + 1, np.bool_)
-        mask[-1] = True  # where nothing is before
+        mask[-1] = True  # for tokens that begin with no other
         for ids, before in self._pieces.levels:
             asked = ids[mask[before]]
             mask[asked] = state.allowed(asked)
@@ -98,7 +98,7 @@ class LlamaGrammar:
     def _state_after(self, output: list[int]) -> "_State | None":
         shared = common_prefix(self._output, output)
         if shared == len(output) and shared in self._states:
-            return self._states[shared]  # what comes behind it is kept: the draft's steps, which the target follows
+            return self._states[shared]  # later states, of the draft's steps, stay for the target
         while (length := next(reversed(self._states))) > shared:
             del self._states[length]
         state = self._states[length]
@@ -113,7 +113,7 @@ class LlamaGrammar:
 
 
 class _Pieces:
-    """What the tokens of a vocabulary print, read as far as it is needed: reading all of them takes a while."""
+    """What the tokens of a vocabulary print. They are read when needed: all of them take a while."""
 
     _read: ClassVar[WeakKeyDictionary[Vocab, Self]] = WeakKeyDictionary()
 
@@ -126,24 +126,25 @@ class _Pieces:
 
     @classmethod
     def of(cls, vocab: Vocab) -> Self:
-        """The same for every text of a model."""
+        """The pieces of a model's vocabulary, shared by all its texts."""
         return cls._read.setdefault(vocab, cls(vocab))
 
     def printed(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of them print something, or end the text."""
+        """Which of `ids` print something, or end the text."""
         self._learn(ids)
         return self._printed[ids]
 
     def worth_sorting(self) -> bool:
-        """Whether it was asked often enough for `levels` to be worth their while."""
+        """Whether there were enough requests for `levels` to save time."""
         self._num_masks += 1
         return self._num_masks > _OFTEN
 
     @functools.cached_property
     def levels(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """The tokens that print something, and for each the longest one that it begins with, by the number of such.
+        """Tokens that print something, each with the longest other token that it begins with (-1: none).
 
-        It has to end with a character: of half a one, llama.cpp's engine may refuse what it allows of the whole.
+        Level n has the tokens with n such beginnings, one in another. A beginning must not end inside a character: of
+        half a character, llama.cpp's engine may refuse what it allows of the whole.
         """
         self._known[:] = False
         pieces = self._learn(np.arange(self.num_tokens))
@@ -164,7 +165,7 @@ class _Pieces:
         return [(array[:, 0], array[:, 1]) for array in (np.array(level, np.int64) for level in levels)]
 
     def _learn(self, ids: NDArray[np.int64]) -> list[bytes]:
-        """The pieces of those that were not known."""
+        """Read the pieces of those of `ids` that are not known yet, and return them."""
         new = ids[~self._known[ids]].tolist()
         pieces = [self._vocab.piece(token) for token in new]
         self._printed[new] = [bool(piece) or token in self._vocab.eog for token, piece in zip(new, pieces, strict=True)]
@@ -173,7 +174,7 @@ class _Pieces:
 
 
 class _State:
-    """llama.cpp's sampler after some tokens. It aborts the process if given one that is not allowed."""
+    """llama.cpp's grammar sampler after some tokens. It would abort the process for a token that is not allowed."""
 
     def __init__(self, sampler: Any) -> None:  # noqa: ANN401 (a ctypes pointer)
         self._sampler = sampler
@@ -181,14 +182,12 @@ class _State:
 
     @classmethod
     def first(cls, text: str, vocab: Vocab | None) -> Self:
-        """Without a vocabulary only to see whether llama.cpp takes the grammar; UsageError if not."""
+        """The state before a text; without a vocabulary, only a check. Raises UsageError if llama.cpp refuses it."""
         take_errors()
         pointer = vocab._pointer if vocab else None
         sampler = lib.llama_sampler_init_grammar(pointer, text.encode(), gbnf.ROOT.encode())
         if not sampler:
-            raise UsageError(
-                f"llama.cpp refuses the grammar: {take_errors()}", "change it so that it needs no such rule"
-            )
+            raise UsageError(f"llama.cpp refuses the grammar: {take_errors()}", "change or remove that rule")
         return cls(sampler)
 
     def allowed(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -201,7 +200,7 @@ class _State:
         return allowed
 
     def after(self, token: int) -> "Self | None":
-        """The state one token later, None if it may not follow."""
+        """The state one token later; None if the token may not follow."""
         if not self.allowed(np.array([token])).all():
             return None
         sampler = lib.llama_sampler_clone(self._sampler)

@@ -1,11 +1,10 @@
 """Ctrl-C inside llama.cpp.
 
-Python runs a signal handler only between two of its own instructions, so a KeyboardInterrupt would wait for a
-C call to end: seconds in a prefill. Worse, the first Python code to run may be llama.cpp's log callback, where an
-exception is lost. So around a C call the handler only takes note, and the interpreter's wake-up descriptor, which
-receives a byte from the C-level handler at once, is a file whose first page is mapped into memory. llama.cpp's
-abort callback looks at that page. The callback is libc's strlen: 0 for a page of zeros, and no Python per
-graph node.
+Python runs a signal handler only between two of its own instructions, so a KeyboardInterrupt would wait until a C call
+returns: seconds in a prefill. Worse, the first Python code to run may be llama.cpp's log callback, where an exception
+is lost. So during a C call the handler only records the signal. Python's wake-up descriptor, to which its C-level
+handler writes a byte at once, is a file whose first page is mapped into memory. llama.cpp's abort callback looks at
+that page: it is libc's strlen, which returns 0 for a page of zeros, and needs no Python for each graph node.
 """
 
 import contextlib
@@ -24,7 +23,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def _open_file() -> int:
-    """A descriptor of an empty file without a name; in memory where there is such a thing."""
+    """A descriptor of an empty file without a name, in memory if the system can."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("specgguf")
     with tempfile.TemporaryFile() as file:
@@ -37,14 +36,14 @@ os.set_blocking(_file, False)
 _page = mmap.mmap(_file, mmap.PAGESIZE)
 
 abort_data = ctypes.addressof(ctypes.c_char.from_buffer(_page))
-"""What to hand to llama.cpp as the abort callback's data."""
+"""The data for llama.cpp's abort callback."""
 abort_function = (ctypes.cdll.msvcrt if os.name == "nt" else ctypes.CDLL(None)).strlen
-"""What to hand to llama.cpp as the abort callback; `size_t` is read as `bool`, right for fewer than 256 signals."""
+"""llama.cpp's abort callback. It reads a `size_t` as a `bool`, which is right for fewer than 256 signals."""
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let a signal abort the C call inside; what its handler does (KeyboardInterrupt) happens on leaving."""
+    """Let a signal abort the C call inside; its handler (raising KeyboardInterrupt) runs on the way out."""
     handlers: dict[int, Handler] = {
         number: handler for number in SIGNALS if callable(handler := signal.getsignal(number))
     }
@@ -53,11 +52,11 @@ def interruptible() -> Iterator[None]:
         return
     arrived: list[tuple[int, FrameType | None]] = []
 
-    def take_note(number: int, frame: FrameType | None) -> None:
+    def record(number: int, frame: FrameType | None) -> None:
         arrived.append((number, frame))
 
     for number in handlers:
-        signal.signal(number, take_note)
+        signal.signal(number, record)
     wakeup = signal.set_wakeup_fd(_file, warn_on_full_buffer=False)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The shared library as a whole: its log, its devices, the processor it runs on."""
+"""llama.cpp's shared library as a whole: its log, its failures, its devices, and the processor it runs on."""
 
 import ctypes
 import functools
@@ -11,9 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from llama_cpp import llama_cpp as lib
-from llama_cpp._ggml import libggml
 
 _DEBUG, _ERROR, _CONTINUE = 1, 4, 5
+
+
+def _load_ggml() -> ctypes.CDLL:
+    """ggml, the library that llama.cpp is built on. It knows the devices; llama_cpp has no public name for it."""
+    folder = Path(os.environ.get("LLAMA_CPP_LIB_PATH") or Path(lib.__file__).with_name("lib"))
+    names = {"darwin": ("libggml.so", "libggml.dylib"), "win32": ("ggml.dll", "libggml.dll")}
+    paths = [folder / name for name in names.get(sys.platform, ("libggml.so",))]
+    return ctypes.CDLL(str(next((path for path in paths if path.exists()), paths[0])))
+
+
+_ggml = _load_ggml()
 
 _sink: Callable[[str], object] | None = None
 _errors: list[str] = []
@@ -22,10 +32,10 @@ _kept_alive: list[object] = []
 
 @lib.llama_log_callback  # type: ignore[untyped-decorator]
 def _on_log(level: int, text: bytes, _: object) -> None:
-    # An exception cannot leave a ctypes callback; a log line that cannot be written is not worth one.
+    # No exception can leave a ctypes callback, and a lost log line is not worth one.
     try:
         line = text.decode("utf-8", "replace")
-        if level == _ERROR and line.strip("=- \n"):  # no rulers
+        if level == _ERROR and line.strip("=- \n"):  # not a ruler
             _errors.append(line.strip())
         if _sink is not None and level != _DEBUG:
             _sink(line)
@@ -35,7 +45,9 @@ def _on_log(level: int, text: bytes, _: object) -> None:
 
 @ctypes.CFUNCTYPE(None, ctypes.c_char_p)  # type: ignore[untyped-decorator]
 def _on_fatal(text: bytes) -> None:
-    _errors.insert(0, text.decode("utf-8", "replace").strip().rpartition("/")[2])  # without the build's folders
+    _errors.insert(
+        0, text.decode("utf-8", "replace").strip().rpartition("/")[2]
+    )  # without the folders of the build machine
 
 
 lib.llama_log_set(_on_log, ctypes.c_void_p(None))
@@ -43,31 +55,31 @@ lib.llama_backend_init()
 
 
 def log_to(sink: Callable[[str], object] | None) -> None:
-    """Hand llama.cpp's log lines to `sink`; None, the state at the start, drops them."""
+    """Send llama.cpp's log lines to `sink`; None drops them, as at the start."""
     global _sink  # noqa: PLW0603
     _sink = sink
 
 
 def on_abort(report: Callable[[str], object]) -> None:
-    """Where llama.cpp gives up and aborts the process, call `report` with its reason and leave with exit code 1.
+    """When llama.cpp aborts the process, call `report` with the reason and exit with code 1.
 
-    It aborts on some damaged files that no check beforehand finds, and divides by some numbers of a header without
-    asking whether they are 0. The signal is raised in the thread that aborts or divides, which is inside llama.cpp and
-    not inside Python, so a Python function can be the handler.
+    llama.cpp aborts on some damaged files that no check of ours finds, and divides by numbers from a header that may be
+    0. The signal is raised in the thread that aborts or divides. That thread is inside llama.cpp, not inside Python, so
+    the handler can be a Python function.
     """
 
     leaving = threading.Lock()
 
     @ctypes.CFUNCTYPE(None, ctypes.c_int)  # type: ignore[untyped-decorator]
     def leave(number: int) -> None:
-        leaving.acquire()  # several threads may abort at once: the others wait here for the end
+        leaving.acquire()  # several threads may abort at once: the others wait here until the process ends
         try:
             report("a division by zero" if number == signal.SIGFPE else take_errors())
         finally:
             os._exit(1)
 
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
-    libggml.ggml_set_abort_callback(_on_fatal)
+    _ggml.ggml_set_abort_callback(_on_fatal)
     c_library = ctypes.cdll.msvcrt if os.name == "nt" else ctypes.CDLL(None)
     c_library.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
     for number in (signal.SIGABRT, signal.SIGFPE):
@@ -76,52 +88,52 @@ def on_abort(report: Callable[[str], object]) -> None:
 
 
 def take_errors() -> str:
-    """What llama.cpp logged as errors since the last call, most telling line first."""
+    """Forget the errors that llama.cpp logged since the last call, and return the most telling one."""
     errors, _errors[:] = _errors[:], []
     return errors[0] if errors else "no reason given"
 
 
 def gpu_available() -> bool:
-    """Whether this build can place layers on a GPU."""
+    """Whether this build of llama.cpp can put layers on a GPU."""
     return bool(lib.llama_supports_gpu_offload())
 
 
 def devices() -> str:
-    """What llama.cpp can compute on here, and what it knows of the processor."""
+    """One line: the devices that llama.cpp can use here, and the processor's features."""
     for function, result in (("get", ctypes.c_void_p), ("name", ctypes.c_char_p), ("description", ctypes.c_char_p)):
-        getattr(libggml, f"ggml_backend_dev_{function}").restype = result
-    found = [ctypes.c_void_p(libggml.ggml_backend_dev_get(i)) for i in range(libggml.ggml_backend_dev_count())]
+        getattr(_ggml, f"ggml_backend_dev_{function}").restype = result
+    found = [ctypes.c_void_p(_ggml.ggml_backend_dev_get(i)) for i in range(_ggml.ggml_backend_dev_count())]
     names = [
-        f"{libggml.ggml_backend_dev_name(device).decode()}: {libggml.ggml_backend_dev_description(device).decode()}"
+        f"{_ggml.ggml_backend_dev_name(device).decode()}: {_ggml.ggml_backend_dev_description(device).decode()}"
         for device in found
     ]
     return f"{'; '.join(names)} ({lib.llama_print_system_info().decode().strip(' |')})"
 
 
 def backends() -> list[str]:
-    """What this build can compute with: CPU, CUDA, Metal, ..."""
-    libggml.ggml_backend_reg_get.restype = ctypes.c_void_p
-    libggml.ggml_backend_reg_name.restype = ctypes.c_char_p
-    found = [ctypes.c_void_p(libggml.ggml_backend_reg_get(i)) for i in range(libggml.ggml_backend_reg_count())]
-    return [libggml.ggml_backend_reg_name(backend).decode() for backend in found]
+    """The backends in this build of llama.cpp: CPU, CUDA, Metal, ..."""
+    _ggml.ggml_backend_reg_get.restype = ctypes.c_void_p
+    _ggml.ggml_backend_reg_name.restype = ctypes.c_char_p
+    found = [ctypes.c_void_p(_ggml.ggml_backend_reg_get(i)) for i in range(_ggml.ggml_backend_reg_count())]
+    return [_ggml.ggml_backend_reg_name(backend).decode() for backend in found]
 
 
 def version() -> str:
-    """Version of llama.cpp."""
+    """llama.cpp's version."""
     return str(lib.llama_version().decode())
 
 
 def commit() -> str:
     """The commit that llama.cpp was built from."""
-    libggml.ggml_commit.restype = ctypes.c_char_p
-    return str(libggml.ggml_commit().decode())
+    _ggml.ggml_commit.restype = ctypes.c_char_p
+    return str(_ggml.ggml_commit().decode())
 
 
 @functools.cache
 def num_physical_cores() -> int:
-    """Physical cores this process may use: hyper-threads of one core count once, other processes' cores not.
+    """How many physical cores this process may use; on Apple silicon, performance cores.
 
-    On Apple silicon the performance cores only. llama.cpp gains nothing from a second thread per core.
+    llama.cpp gains nothing from a second thread on one core.
     """
     if sys.platform == "darwin":
         names = ("hw.perflevel0.physicalcpu", "hw.physicalcpu")
@@ -139,7 +151,7 @@ def _siblings(cpu: int) -> str:
 
 
 def _cgroup_limit() -> int:
-    """Whole processors a container may use (cgroup v2), without bound if it has no quota."""
+    """How many whole processors a container may use (cgroup v2); sys.maxsize without a limit."""
     path = Path("/sys/fs/cgroup/cpu.max")
     quota, _, period = path.read_text().partition(" ") if path.exists() else ("max", "", "")
     return sys.maxsize if quota == "max" else max(1, int(quota) // int(period))

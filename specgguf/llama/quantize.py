@@ -1,4 +1,4 @@
-"""Local requantization, in a process of its own: llama.cpp cannot be interrupted in it, and may abort."""
+"""Local requantization, in its own process: llama.cpp cannot be interrupted there, and may abort."""
 
 import ctypes
 import os
@@ -15,27 +15,36 @@ from specgguf.llama import library
 
 _PREFIX = "LLAMA_FTYPE_MOSTLY_"
 _NEED_MATRIX = {"IQ1_M", "IQ1_S", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ2_M", "IQ3_XS", "IQ3_XXS", "Q2_K_S"}
-_NEVER_MADE = {"NVFP4"}
-"""llama.cpp reads such files, and makes none."""
+_READ_ONLY = {"NVFP4"}
+"""llama.cpp can read such files, but not make them."""
 _TENSOR = re.compile(r"\[ *(\d+)/ *(\d+)\]")
 
 
 def known_quants() -> list[str]:
-    """The quantizations that llama.cpp can make of some models without an importance matrix, by name."""
+    """Names of the quantizations that llama.cpp can make without an importance matrix, though not of every model."""
     names = (name.removeprefix(_PREFIX) for name in vars(lib) if name.startswith(_PREFIX))
-    return sorted(set(names) - _NEED_MATRIX - _NEVER_MADE)
+    return sorted(set(names) - _NEED_MATRIX - _READ_ONLY)
 
 
 def quantize(
-    source: Path, destination: Path, quant: str, narrowed: bool, on_progress: Callable[[int, int], object]
+    source: Path, destination: Path, quant: str, same_output_type: bool, on_progress: Callable[[int, int], object]
 ) -> None:
     """Write `source` requantized to `quant` (Q2_K, Q4_0, ...) to `destination`.
 
-    Already quantized tensors are accepted: fit for a draft, whose weights change speed and never text. `narrowed`: the
-    output matrix gets the type `quant` too. `on_progress` is told how many tensors of how many have been reached.
-    Raises ModelError if llama.cpp fails.
+    The source may be quantized already. That is good enough for a draft, whose weights change the speed but never the
+    text. With `same_output_type` the output tensor gets the type `quant` too. `on_progress` gets the number of the
+    current tensor, and how many there are. Raises ModelError if llama.cpp fails.
     """
-    command = [sys.executable, "-P", "-m", __name__, str(source), str(destination), quant, *["narrowed"] * narrowed]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        __name__,
+        str(source),
+        str(destination),
+        quant,
+        *["same_output_type"] * same_output_type,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         try:
             for line in child.stdout or ():
@@ -50,12 +59,12 @@ def quantize(
         destination.unlink(missing_ok=True)
         raise ModelError(
             f"llama.cpp could not quantize {source} to {quant}: {reason or f'it ended with {child.returncode}'}",
-            "not every model can be made every type; is there room on the disk, and is the file whole?",
+            "is the file intact, and is there space on the disk? not every model can have every type",
         )
 
 
-def _main(source: str, destination: str, quant: str, *narrowed: str) -> int:
-    """What the process does: a line on stdout for each tensor, the reason of a failure on stderr."""
+def _main(source: str, destination: str, quant: str, *same_output_type: str) -> int:
+    """Runs in the process: writes a line to stdout for each tensor, and the reason of a failure to stderr."""
 
     def show(line: str) -> None:
         if found := _TENSOR.match(line):
@@ -66,7 +75,7 @@ def _main(source: str, destination: str, quant: str, *narrowed: str) -> int:
     params = lib.llama_model_quantize_default_params()
     params.ftype = getattr(lib, _PREFIX + quant)
     params.allow_requantize = True
-    if narrowed:
+    if same_output_type:
         params.output_tensor_type = getattr(lib, f"GGML_TYPE_{quant}")
     params.nthread = library.num_physical_cores()
     failed = lib.llama_model_quantize(os.fsencode(source), os.fsencode(destination), ctypes.byref(params))

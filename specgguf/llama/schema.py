@@ -1,7 +1,7 @@
-"""JSON schemas to grammars, by llama-cpp-python's converter.
+"""Turns JSON schemas into grammars, with llama-cpp-python's converter.
 
-It leaves out without a word what it does not know, and some of what it writes allows what is no JSON. Here the
-former is an error and the latter is mended: whatever such a grammar accepts is JSON and valid.
+The converter silently ignores what it does not know, and some of its rules allow text that is not JSON. Here the first
+is an error and the second is corrected: whatever such a grammar accepts is JSON and fits the schema.
 """
 
 import json
@@ -39,7 +39,7 @@ _FORMATS = re.compile(r"uuid[1-5]?|date|time|date-time")
 
 _ANYTHING = {"title": "anything"}
 _CHARACTER = r'[^"\\\x7F\x00-\x1F]'
-"""A character that a JSON string may hold as it is; the converter's own rule has line breaks in it too."""
+"""A character that needs no escape in a JSON string; the converter's own rule wrongly has line breaks in it."""
 _CHARACTERS = {
     "char": rf'{_CHARACTER} | "\\" (["\\/bfnrt] | "u" [0-9a-fA-F] [0-9a-fA-F] [0-9a-fA-F] [0-9a-fA-F])',
     "dot": _CHARACTER,
@@ -55,9 +55,9 @@ _ESCAPES = {r"\d": "0-9", r"\w": "a-zA-Z0-9_", r"\.": ".", r"\/": "/", r"\-": r"
 
 
 def schema_to_gbnf(schema: str) -> str:
-    """The grammar of what is JSON and valid by `schema`.
+    """The grammar of the JSON texts that fit `schema`.
 
-    Raises UsageError if that is no JSON, no schema, or asks for what a grammar cannot express.
+    Raises UsageError if `schema` is not JSON, not a schema, or asks for something that a grammar cannot express.
     """
     try:
         parsed = jsontext.parse(schema)
@@ -69,10 +69,10 @@ def schema_to_gbnf(schema: str) -> str:
         text = _Converter().convert(parsed)
         gbnf.check(text)
     except _UnsupportedError as error:
-        raise UsageError(f"the JSON schema{error}", "leave that out of the schema: it could not be kept to") from error
+        raise UsageError(f"the JSON schema{error}", "leave that out of the schema: it cannot be enforced") from error
     except UsageError as error:
         raise UsageError(f"the JSON schema becomes no grammar: {error.message}", "simplify it") from error
-    # The converter is not made for schemas with mistakes: it may fail in any way.
+    # The converter does not expect mistakes in a schema: it may fail in any way.
     except Exception as error:
         raise UsageError(
             f"the JSON schema becomes no grammar: {str(error) or type(error).__name__}", "correct or simplify it"
@@ -98,7 +98,7 @@ class _Converter(SchemaConverter):
         return str(self.format_grammar())  # type: ignore[no-untyped-call]
 
     def visit(self, schema: Any, name: str) -> str:  # noqa: ANN401 (JSON)
-        """The name of the rule for `schema`; an error where the converter would leave out a part of it."""
+        """The name of the rule for `schema`. Raises _UnsupportedError if the converter would ignore a part of it."""
         if schema is True:
             schema = _ANYTHING
         if not isinstance(schema, dict):
@@ -123,7 +123,7 @@ class _Converter(SchemaConverter):
         return str(super().visit(plain, name))  # type: ignore[no-untyped-call]
 
     def _check_components(self, components: Sequence[Mapping[str, Any]], name: str) -> None:
-        """The converter takes properties out of them, which are then all required, and nothing else."""
+        """Raise _UnsupportedError unless they have only properties, which the converter then requires to be present."""
         known: set[str] = set()
         for component in components:
             if (ref := component.get("$ref")) is not None:
@@ -136,14 +136,14 @@ class _Converter(SchemaConverter):
             known |= properties
 
     def _resolve_ref(self, ref: str) -> str:
-        # The original takes any rule for the target's that is called like it, such as one of a property.
+        # The original confuses the rule with any other of that name, such as one of a property.
         if ref not in self._names:
             self._names[ref] = f"schema-{len(self._names)}"
             self._names[ref] = self.visit(self._target(ref), self._names[ref])
         return self._names[ref]
 
     def _target(self, ref: str) -> Any:  # noqa: ANN401 (JSON)
-        # The original does not look for references beside another one, where generators put the definitions.
+        # The original misses definitions that stand beside a reference, where generators put them.
         where, *path = ref.split("/")
         target = self._whole
         try:
@@ -157,13 +157,13 @@ class _Converter(SchemaConverter):
         return target
 
     def _format_literal(self, literal: str) -> str:
-        # Of JSON text. The original does not escape a backslash; and what is no ASCII, a model writes as it is.
+        # The original does not escape backslashes, and escapes non-ASCII characters, which a model writes as they are.
         text = json.dumps(json.loads(literal), ensure_ascii=False)
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _plain(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The same schema without what means nothing, and in words that the converter knows."""
+    """The same schema without annotations, in keywords that the converter knows."""
     plain = {
         keyword: value
         for keyword, value in schema.items()
@@ -187,7 +187,7 @@ def _plain(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _used(plain: Mapping[str, Any]) -> set[str]:
-    """The keywords that the converter looks at where there are these; its own order of cases."""
+    """The keywords that the converter looks at in such a schema, in its own order of cases."""
     kind = plain.get("type")
     for keyword in ("$ref", "oneOf", "anyOf"):
         if keyword in plain:
@@ -210,8 +210,8 @@ def _used(plain: Mapping[str, Any]) -> set[str]:
 
 
 def _pattern(pattern: str, name: str) -> str:
-    """The pattern in what the converter gets right, which is what neither leaves a JSON string nor means a class."""
-    re.compile(pattern)  # to know about mistakes, of which the converter makes something else
+    """The pattern, rewritten so that the converter gets it right and matches stay inside a JSON string."""
+    re.compile(pattern)  # raises an error for mistakes, which the converter would misread
     body, parts, place = pattern[1:-1], [], 0
     if not (pattern.startswith("^") and pattern.endswith("$")):
         raise _UnsupportedError(name, f"the pattern {pattern} does not begin with ^ and end with $")

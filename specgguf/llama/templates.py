@@ -1,4 +1,4 @@
-"""Chat messages to a prompt, by a chat template."""
+"""Turns chat messages into a prompt, with a chat template."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -10,32 +10,31 @@ from specgguf.errors import ModelError
 from specgguf.llama.vocab import Vocab
 
 Message = Mapping[str, str]
-"""`role` (system, user or assistant) and `content`; an answer's `reasoning_content` is the thought before it, which the
-template keeps or drops."""
+"""`role` (system, user or assistant) and `content`. An answer may have `reasoning_content`, the thought before it; the
+template decides whether the prompt has it."""
 
 _PROBE = "specgguf-probe"
 _NO_THINKING = {"enable_thinking": False, "thinking": False}
-"""What templates call it; one that does not know a variable ignores it."""
+"""Names that templates use for it; a template ignores names that it does not know."""
 
 
 class ChatTemplate:
-    """A jinja template, from a model's file or from the user."""
+    """A Jinja template, from a model's file or from the user."""
 
     def __init__(self, source: str, name: str, vocab: Vocab) -> None:
-        """`name`: what errors call it; raises ModelError if it is no template."""
+        """`name` is what errors call the template. Raises ModelError if `source` is not a template."""
         self._name = name
         try:
             self._formatter = Jinja2ChatFormatter(source, vocab.text(vocab.eos), vocab.text(vocab.bos))
-        # A template is a program of its author: it may fail in any way.
+        # A template is a program that others wrote: it may fail in any way.
         except Exception as error:
             raise self._failure(error) from error
 
     def render(self, messages: Sequence[Message], think: bool = True) -> str:
-        """The prompt for the next answer; raises ModelError with the template's own message if it fails.
+        """The prompt for the next answer. Raises ModelError, with the template's own message, if the template fails.
 
-        A system message the template has no place for, because it refuses it or drops it in silence, goes before
-        the first message of the user. `think` false asks for an answer without a thought, where the template knows
-        how to.
+        If the template refuses or drops a system message, the user's first message gets its text. `think` False asks
+        for an answer without a thought, if the template can.
         """
         if len(messages) > 1 and messages[0]["role"] == "system" and not self._takes_system:
             messages = _merge_system(messages)
@@ -57,10 +56,10 @@ class ChatTemplate:
         return str(self._formatter(messages=[dict(message) for message in messages], **variables).prompt)  # type: ignore[misc]
 
     def _failure(self, error: Exception) -> ModelError:
-        line = getattr(error, "lineno", None)  # jinja knows it of what is no template
+        line = getattr(error, "lineno", None)  # a syntax error has one
         return ModelError(
             f"{self._name} fails{f' in line {line}' if line else ''}: {str(error) or type(error).__name__}",
-            "give another one with --chat-template FILE; specgguf run --raw does without",
+            "give another one with --chat-template FILE, or use specgguf run --raw",
         )
 
 

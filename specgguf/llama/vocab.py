@@ -1,4 +1,4 @@
-"""Text to token ids and back, by llama.cpp's tokenizer."""
+"""Turns text into token ids and back, with llama.cpp's tokenizer."""
 
 import ctypes
 import functools
@@ -11,7 +11,7 @@ _NO_TOKEN = -1
 
 
 class Vocab:
-    """The vocabulary of a model; valid as long as the model is open."""
+    """The vocabulary of a model. It can be used until the model is closed."""
 
     def __init__(self, pointer: lib.llama_vocab_p) -> None:
         self._pointer = pointer
@@ -23,19 +23,20 @@ class Vocab:
 
     @functools.cached_property
     def eog(self) -> frozenset[int]:
-        """Ids that end a text."""
+        """Ids that end a text (end of generation)."""
         ends = lib.llama_vocab_is_eog
         return frozenset(token for token in range(self.num_tokens) if ends(self._pointer, token))
 
     def tokenize(self, text: str) -> list[int]:
-        """Ids of a whole text, special tokens spelled out in it included, with exactly one BOS or none.
+        """The ids of a whole text. Special tokens that are spelt out in it become their ids.
 
-        A BOS is put first if the model wants one, unless the text (a rendered chat template) begins with it.
+        If the model wants a BOS, the result has exactly one: a rendered chat template may begin with it already. Raises
+        ModelError if llama.cpp fails.
         """
         data = text.encode()
         tokens = (lib.llama_token * (len(data) + 8))()
         count = lib.llama_tokenize(self._pointer, data, len(data), tokens, len(tokens), False, True)
-        if count < 0:  # more tokens than bytes: a space may become three
+        if count < 0:  # more tokens than bytes: one space may become three
             tokens = (lib.llama_token * -count)()
             count = lib.llama_tokenize(self._pointer, data, len(data), tokens, len(tokens), False, True)
         if count < 0:
@@ -44,7 +45,7 @@ class Vocab:
         return [self.bos, *ids] if self.adds_bos and self.bos is not None and ids[:1] != [self.bos] else ids
 
     def piece(self, token: int) -> bytes:
-        """The bytes a token stands for in a text; none for control tokens."""
+        """The bytes that a token adds to a text; none for a control token."""
         size = len(self._buffer)
         length = lib.llama_token_to_piece(self._pointer, token, self._buffer, size, 0, False)
         if length < 0:
@@ -53,7 +54,7 @@ class Vocab:
         return self._buffer.raw[:length]
 
     def text(self, token: int | None) -> str:
-        """How the vocabulary spells a token; empty for None."""
+        """The token's name in the vocabulary; empty for None."""
         if token is None:
             return ""
         return str(lib.llama_vocab_get_text(self._pointer, token).decode("utf-8", "replace"))

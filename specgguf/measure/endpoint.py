@@ -1,4 +1,4 @@
-"""A server that speaks OpenAI's protocol, as llama-server, vLLM, SGLang, Ollama and others do."""
+"""A server with OpenAI's API, such as llama-server, vLLM, SGLang or Ollama."""
 
 import os
 import time
@@ -11,31 +11,31 @@ import httpx2
 
 from specgguf.errors import EndpointError
 from specgguf.text import jsontext
-from specgguf.text.closing import Closing
 
 _TIMEOUT = httpx2.Timeout(600, connect=10)
-"""A slow machine may think for minutes about a long prompt."""
+"""Seconds. A slow machine may need minutes for a long prompt."""
+
 _DATA, _DONE = "data:", "[DONE]"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer: how many tokens, and when they came, in seconds since it was asked for."""
+    """One answer: how many tokens it has, and when the first and last piece came, in seconds after the request."""
 
     num_tokens: int
     counted_by: str
-    """usage: the server has told their number; pieces: it has not, and what it sent was counted."""
+    """usage: the server reported the number of tokens; pieces: it did not, and the pieces it sent were counted."""
     first_s: float
     last_s: float
 
 
-class Endpoint(Closing):
-    """One model of a server, asked with the key in OPENAI_API_KEY if there is one."""
+class Endpoint:
+    """One model on a server. Requests carry the key in OPENAI_API_KEY, if it is set. Close it after use."""
 
     def __init__(self, url: str, model: str | None) -> None:
-        """`url` with or without the /v1 at its end; `model`: the first that the server lists if None.
+        """`url` may end in /v1 or not. For None, `model` is the first model that the server lists.
 
-        Raises EndpointError, here as later, if it cannot be reached, refuses, or answers otherwise than it should.
+        This and `ask` raise EndpointError if the server cannot be reached, refuses, or breaks the protocol.
         """
         url = url.rstrip("/")
         self.url = url if url.endswith("/v1") else f"{url}/v1"
@@ -43,15 +43,15 @@ class Endpoint(Closing):
         try:
             self._client = httpx2.Client(timeout=_TIMEOUT, headers={"Authorization": f"Bearer {key}"} if key else {})
             if httpx2.URL(self.url).scheme not in ("http", "https"):
-                raise httpx2.InvalidURL("it does not begin with http:// or https://")
+                raise httpx2.InvalidURL("it does not start with http:// or https://")
         except (httpx2.InvalidURL, UnicodeError) as error:
             raise EndpointError(
-                f"{url} is no address of a server: {error}", "give one like http://localhost:8080"
+                f"{url} is not the address of a server: {error}", "give one like http://localhost:8080"
             ) from None
         self.model = self._first_model() if model is None else model
 
     def ask(self, prompt: str, max_tokens: int, temperature: float, seed: int) -> Answer:
-        """Have a prompt answered."""
+        """Send a prompt, and time the answer."""
         body = {
             "model": self.model,
             "messages": [{"role": "user", "content": prompt}],
@@ -62,10 +62,10 @@ class Endpoint(Closing):
             "stream_options": {"include_usage": True},
         }
         url = f"{self.url}/chat/completions"
-        num_pieces, num_told, finished = 0, None, False
+        num_pieces, num_reported, finished = 0, None, False
         begin = time.perf_counter()
         first_s = last_s = 0.0
-        with self._failures_told(url), self._client.stream("POST", url, json=body) as response:
+        with self._map_errors(url), self._client.stream("POST", url, json=body) as response:
             self._check(response)
             for event in self._events(response):
                 choice: dict[str, Any] = next(iter(event.get("choices") or ()), {})
@@ -74,16 +74,16 @@ class Endpoint(Closing):
                     first_s = first_s or last_s
                     num_pieces += 1
                 finished = finished or bool(choice.get("finish_reason"))
-                num_told = (event.get("usage") or {}).get("completion_tokens", num_told)
+                num_reported = (event.get("usage") or {}).get("completion_tokens", num_reported)
         if not finished:
-            raise EndpointError(f"{url}: the answer was cut off", "what does the server's log say?")
-        if num_told:
-            return Answer(num_told, "usage", first_s, last_s)
+            raise EndpointError(f"{url}: the answer was cut off", "see the server's log")
+        if num_reported:
+            return Answer(num_reported, "usage", first_s, last_s)
         return Answer(num_pieces, "pieces", first_s, last_s)
 
     def _first_model(self) -> str:
         url = f"{self.url}/models"
-        with self._failures_told(url):
+        with self._map_errors(url):
             response = self._client.get(url)
             self._check(response)
             return str(response.json()["data"][0]["id"])
@@ -91,46 +91,48 @@ class Endpoint(Closing):
     def _check(self, response: httpx2.Response) -> None:
         if response.is_success:
             return
-        status, said = response.status_code, " ".join(response.read().decode("utf-8", "replace").split())[:200]
+        status, text = response.status_code, " ".join(response.read().decode("utf-8", "replace").split())[:200]
         hints = {
-            401: "put the server's key into OPENAI_API_KEY",
-            403: "put a key that may do this into OPENAI_API_KEY",
-            404: "check the address and, if it is right, name the model with --model",
+            401: "set OPENAI_API_KEY to the server's key",
+            403: "set OPENAI_API_KEY to a key with the rights for this",
+            404: "check the address; if it is right, name the model with --model",
         }
         raise EndpointError(
-            f"{response.url} answered {status}{f': {said}' if said else ''}",
-            hints.get(status, "what does the server's log say?"),
+            f"{response.url} answered {status}{f': {text}' if text else ''}",
+            hints.get(status, "see the server's log"),
         )
 
     def _events(self, response: httpx2.Response) -> Iterator[dict[str, Any]]:
-        """The objects of a stream of server-sent events."""
+        """The JSON objects in a stream of server-sent events."""
         kind = response.headers.get("content-type", "")
         if not kind.startswith("text/event-stream"):
             raise EndpointError(
-                f"{response.url} sent {kind or 'something'} instead of a stream of events", "it must be able to stream"
+                f"{response.url} sent {kind or 'something'} instead of a stream of events",
+                "the server must support streaming",
             )
         for line in response.iter_lines():
             if line.startswith(_DATA) and (data := line.removeprefix(_DATA).strip()) != _DONE:
                 event = jsontext.parse(data)
                 if event.get("error"):
-                    raise EndpointError(f"{response.url} gave up: {event['error']}", "what does the server's log say?")
+                    raise EndpointError(f"{response.url} failed: {event['error']}", "see the server's log")
                 yield event
 
     @contextmanager
-    def _failures_told(self, url: str) -> Iterator[None]:
+    def _map_errors(self, url: str) -> Iterator[None]:
+        """Turn whatever goes wrong in a request into an EndpointError."""
         try:
             yield
         except httpx2.ConnectError as error:
             raise EndpointError(
-                f"cannot reach {url}: {error}", "is the server running, and is this its address?"
+                f"cannot reach {url}: {error}", "check that the server is running, and its address"
             ) from None
         except httpx2.TimeoutException:
-            raise EndpointError(f"{url} does not answer", "what does the server's log say?") from None
+            raise EndpointError(f"{url} does not answer", "see the server's log") from None
         except (httpx2.TransportError, httpx2.StreamError, httpx2.DecodingError) as error:
-            raise EndpointError(f"{url}: the answer was cut off: {error}", "what does the server's log say?") from None
+            raise EndpointError(f"{url}: the answer was cut off: {error}", "see the server's log") from None
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
             raise EndpointError(
-                f"{url}: the answer is not of OpenAI's form", "is this the address of its API?"
+                f"{url}: the answer does not follow OpenAI's API", "check that this is the address of such an API"
             ) from None
 
     def close(self) -> None:

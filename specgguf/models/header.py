@@ -1,4 +1,4 @@
-"""What a GGUF file says of itself."""
+"""What a GGUF file says about its model."""
 
 import errno
 import mmap
@@ -10,7 +10,7 @@ from specgguf.models import gguf
 from specgguf.models.parity import Tokenizer, read_tokenizer
 
 _FULL_PRECISION = (0, 1, 32)
-"""The file types F32, F16 and BF16, as llama.cpp numbers them."""
+"""llama.cpp's numbers for the file types F32, F16 and BF16."""
 
 _SAMPLING = {
     "temp": "temperature",
@@ -21,17 +21,16 @@ _SAMPLING = {
 }
 
 
-class Header:
-    """Tokenizer, chat template and name of a model; reading them takes milliseconds and no weights.
+class ModelHeader:
+    """Tokenizer, chat template, name and sampling settings of a model. Reading them takes milliseconds.
 
-    `path` is where the file is, or what it is called while it is not here; `role` is how errors name it: target or
-    draft.
+    `path` is where the file is, or its name on the hub; `role` (target or draft) is what errors call it.
     """
 
     def __init__(self, path: Path, role: str, buffer: gguf.Buffer) -> None:
-        """Read the beginning of a file.
+        """Read a whole file or its beginning.
 
-        Raises ModelError if it is no usable GGUF file, gguf.TruncatedError if the header goes on behind `buffer`.
+        Raises ModelError if it is not a usable GGUF file, gguf.TruncatedError if `buffer` ends inside the header.
         """
         self.path = path
         self.role = role
@@ -53,25 +52,25 @@ class Header:
             for key, field in _SAMPLING.items()
             if isinstance(value := header.metadata.get(f"general.sampling.{key}"), int | float)
         }
-        """The model's own way to sample, by the names of `Sampler`, as far as the file has one."""
+        """The settings that the model's authors recommend, by their names in `Sampler`; often none."""
         self.data_end = header.data_end
 
     @classmethod
     def of_file(cls, path: Path, role: str) -> Self:
-        """Read a file on disk; raises ModelError also if it is not there, or cut short."""
+        """Read a file on disk. Raises ModelError if it is missing, truncated, or not a usable GGUF file."""
         try:
             if path.exists() and not path.is_file():
-                raise OSError(errno.EINVAL, "it is no regular file")
+                raise OSError(errno.EINVAL, "it is not a regular file")
             size = path.stat().st_size
             with path.open("rb") as file:
                 buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
             header = cls(path, role, buffer)
             if header.data_end > size:
-                raise gguf.TruncatedError(f"it ends at byte {size}, its last tensor begins behind that")
+                raise gguf.TruncatedError(f"it has {size} bytes, and its last tensor starts after that")
         except FileNotFoundError:
             raise ModelError(
                 f"{role} model: no such file: {path}",
-                "check the path; a repository of the hub is hf:owner/repo, known models are listed by specgguf pairs",
+                "check the path; a repository on the hub is written hf:owner/repo; specgguf pairs lists known models",
             ) from None
         except OSError as error:
             raise ModelError(

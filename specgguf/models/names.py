@@ -1,43 +1,46 @@
-"""What the names of GGUF files in a repository say: quantization, parts, and what is no model at all."""
+"""What the names of GGUF files in a repository tell: quantization, parts, and which files are not models."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 PREFERRED = ("Q4_K_M", "Q8_0")
-"""Taken in this order where nobody names a quantization."""
+"""The quantizations to look for, in this order, if none is named."""
 
 _QUANT = r"(?:UD-)?(?:I?Q[1-8](?:_[0-9A-Z]+)*|TQ[12]_0|BF16|F16|F32|FP16|MXFP4(?:_MOE)?|NVFP4)"
 _AT_END = re.compile(rf"(?:^|[-._])(?:i1-)?({_QUANT})$", re.IGNORECASE)  # i1: made with an importance matrix
 _SPLIT = re.compile(r"-(\d{5})-of-(\d{5})$")
-_NO_MODEL = re.compile(r"(?:^|[-_.])(?:mmproj|imatrix|mtp|eagle\d*|dflash\d*|dspark\d*)(?:[-_.]|$)", re.IGNORECASE)
+_NOT_A_MODEL = re.compile(r"(?:^|[-_.])(?:mmproj|imatrix|mtp|eagle\d*|dflash\d*|dspark\d*)(?:[-_.]|$)", re.IGNORECASE)
 
 
-class NoChoiceError(LookupError):
-    """No file, or more than one, is meant; the text says what there is."""
+class ChoiceError(LookupError):
+    """No model, or more than one, fits the request; the text says what there is."""
 
 
-class NoQuantError(NoChoiceError):
-    """There is no file of the quantization that is wanted."""
+class NoSuchQuantError(ChoiceError):
+    """No file has the quantization wanted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One model file of a repository, or one model split over several: `parts` in their order."""
+    """A model in a repository: one file, or several `parts` in their order."""
 
     name: str
     quant: str | None
     parts: tuple[str, ...]
     missing: tuple[int, ...] = ()
-    """Numbers of the parts that the repository lacks."""
+    """Numbers of the parts that are not in the repository."""
 
 
 def variants(paths: Iterable[str]) -> list[Variant]:
-    """The models among the files of a repository, by name; mmproj, imatrix and drafter heads are left out."""
+    """The models among the files of a repository, in order of their names.
+
+    Files that no model can be loaded from are left out: mmproj, imatrix, and heads such as MTP and EAGLE.
+    """
     groups: dict[tuple[str, int], dict[int, str]] = {}
     for path in paths:
         stem = path.removesuffix(".gguf")
-        if stem == path or _NO_MODEL.search(stem.rpartition("/")[2]):
+        if stem == path or _NOT_A_MODEL.search(stem.rpartition("/")[2]):
             continue
         split = _SPLIT.search(stem)
         number, count = (int(split[1]), int(split[2])) if split else (1, 1)
@@ -52,20 +55,20 @@ def variants(paths: Iterable[str]) -> list[Variant]:
 
 
 def choose(files: Mapping[str, int], wanted: str | None = None) -> Variant:
-    """The model among `files` (sizes in bytes by path) that `wanted` means: a quantization, a path ending in .gguf (of
-    any part), or None.
+    """Choose a model from `files` (sizes in bytes by path).
 
-    None means the first of PREFERRED, else the only model there is. Quantizations match exactly but for case; a single
-    file wins over a split of the same quantization. Raises NoQuantError or NoChoiceError.
+    `wanted` is a quantization, the path of a .gguf file (any part), or None. None takes the first of PREFERRED that
+    there is, else the only model. Case does not matter in quantizations. A single file is preferred to a split one.
+    Raises NoSuchQuantError or ChoiceError.
     """
     known = variants(files)
     if wanted is not None and wanted.lower().endswith(".gguf"):
         return _by_path(files, known, wanted)
     if not known:
-        raise NoChoiceError("there is no model in GGUF format")
+        raise ChoiceError("it has no model in GGUF format")
     if wanted is not None:
         if not (matches := _of_quant(known, wanted)):
-            raise NoQuantError(f"no {wanted}; there is {_listed(known, files)}")
+            raise NoSuchQuantError(f"it has no {wanted}; choose from {_listed(known, files)}")
         return _only(matches, files)
     for quant in PREFERRED:
         if matches := _of_quant(known, quant):
@@ -88,20 +91,22 @@ def _by_path(files: Mapping[str, int], known: Sequence[Variant], wanted: str) ->
     for variant in known:
         if wanted in variant.parts:
             return _whole(variant)
-    if wanted in files:  # no model by its name, but asked for by name
+    if wanted in files:  # its name is not that of a model, but the user knows better
         return Variant(wanted.rpartition("/")[2].removesuffix(".gguf"), _quant(wanted.removesuffix(".gguf")), (wanted,))
-    raise NoChoiceError(f"no {wanted}; there is {', '.join(variant.parts[0] for variant in known) or 'no model'}")
+    if not known:
+        raise ChoiceError("it has no model in GGUF format")
+    raise ChoiceError(f"it has no {wanted}; choose from {', '.join(variant.parts[0] for variant in known)}")
 
 
 def _only(matches: Sequence[Variant], files: Mapping[str, int]) -> Variant:
     if len(matches) > 1:
-        raise NoChoiceError(f"several; say which of {_listed(matches, files)}")
+        raise ChoiceError(f"it has several models; choose from {_listed(matches, files)}")
     return _whole(matches[0])
 
 
 def _whole(variant: Variant) -> Variant:
     if variant.missing:
-        raise NoChoiceError(f"{variant.name} lacks the parts {', '.join(map(str, variant.missing))}")
+        raise ChoiceError(f"{variant.name} is incomplete, missing parts: {', '.join(map(str, variant.missing))}")
     return variant
 
 

@@ -1,4 +1,4 @@
-"""Which drafts of the catalogue fit a target."""
+"""Which drafts from the catalogue fit a target."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,20 +6,21 @@ from pathlib import Path
 
 from specgguf.errors import SpecggufError, UnreachableError
 from specgguf.models.catalogue import Catalogue
-from specgguf.models.header import Header
+from specgguf.models.header import ModelHeader
 from specgguf.models.hub.headers import read_header
 from specgguf.models.hub.store import Store, size_of
 from specgguf.models.parity import Parity, ParityReport, compare
 
-_LARGEST_SHARE = 0.5
-"""A draft of more than this share of the target's size costs about as much as it saves."""
+_MAX_SHARE = 0.5
+"""A draft larger than this share of the target's size costs about as much time as it saves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A draft of the catalogue, judged; `path` is None if it is not on this machine.
+    """A draft from the catalogue, compared with a target. `path` is None if it is not on this machine.
 
-    `report` is None if it could not be judged; `problem` says why, or why it does not fit.
+    `size` is in bytes. `report` is None if the two could not be compared. `problem` says why not, or why the draft does
+    not fit; it is empty for one that fits.
     """
 
     reference: str
@@ -30,14 +31,15 @@ class Candidate:
 
     @property
     def fits(self) -> bool:
-        """Whether it is known that it can draft for the target."""
+        """Whether it can draft for the target; False also if that is not known."""
         return self.report is not None and self.report.verdict is not Parity.INCOMPATIBLE
 
 
-def candidates(target: Header, catalogue: Catalogue, store: Store, on_disk_only: bool) -> Iterator[Candidate]:
-    """Every draft that a pair of the catalogue names, in the catalogue's order.
+def candidates(target: ModelHeader, catalogue: Catalogue, store: Store, on_disk_only: bool) -> Iterator[Candidate]:
+    """Compare every draft that a pair uses with `target`, in the catalogue's order.
 
-    Those not on disk are judged by their headers on the hub, until it cannot be reached.
+    The headers of drafts that are not on disk are read from the hub, unless `on_disk_only`; once the hub cannot be
+    reached it is not tried again.
     """
     unreachable = ""
     for reference in dict.fromkeys(pair.draft for pair in catalogue.pairs.values()):
@@ -60,8 +62,8 @@ def candidates(target: Header, catalogue: Catalogue, store: Store, on_disk_only:
             yield Candidate(reference, path, size, report, problem)
 
 
-def draft_on_disk(target: Header, catalogue: Catalogue, store: Store) -> Candidate | None:
-    """The smallest draft on this machine that fits and is small enough to be worth it; None if there is none."""
-    largest = _LARGEST_SHARE * target.path.stat().st_size
+def draft_on_disk(target: ModelHeader, catalogue: Catalogue, store: Store) -> Candidate | None:
+    """The smallest draft on this machine that fits, if it is small enough to save time; else None."""
+    largest = _MAX_SHARE * target.path.stat().st_size
     found = [c for c in candidates(target, catalogue, store, on_disk_only=True) if c.fits and c.size <= largest]
     return min(found, key=lambda candidate: candidate.size, default=None)

@@ -1,4 +1,4 @@
-"""Whether two models read token ids alike."""
+"""Whether token ids mean the same to two models."""
 
 import hashlib
 import struct
@@ -8,22 +8,22 @@ from enum import StrEnum
 from itertools import islice
 from typing import TypeGuard
 
-from specgguf.models.gguf import Header, MalformedError, Value
+from specgguf.models.gguf import GgufHeader, MalformedError, Value
 
 MAX_DIFFERENCES = 5
 """How many differing ids a report names."""
 
 MAX_PADDING = 128
-"""How many ids one vocabulary may have more than the other: llama.cpp's own bound."""
+"""How many more ids one vocabulary may have than the other: llama.cpp's own limit."""
 
-_ROLES = ("bos", "eos", "eot", "unknown", "seperator", "padding")  # the fifth as the GGUF format spells it
+_ROLES = ("bos", "eos", "eot", "unknown", "seperator", "padding")  # spelt as in the GGUF format
 _DECISIVE = ("bos", "eos")
 _WITHOUT_VOCABULARY = ("none", "no_vocab")
-"""Kinds for which llama.cpp makes up as many tokens as the file says, in gigabytes of memory if it says so."""
+"""Tokenizer types for which llama.cpp makes up as many tokens as the file claims, even if they fill gigabytes."""
 
 
 class Parity(StrEnum):
-    """What a comparison of tokenizers came to."""
+    """The result of comparing two tokenizers."""
 
     IDENTICAL = "identical"
     COMPATIBLE = "compatible"
@@ -32,7 +32,7 @@ class Parity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """What of a tokenizer can matter to a draft: everything that `fingerprint` hashes."""
+    """All of a tokenizer that can matter to a draft."""
 
     model: str
     pre: str
@@ -40,13 +40,13 @@ class Tokenizer:
     types: Sequence[int | float | bool]
     merges: Sequence[bytes]
     special: dict[str, int]
-    """Ids by role, as far as the file names them."""
+    """Ids by role (bos, eos, ...), as far as the file has them."""
     adds: dict[str, bool | None]
-    """Whether BOS and EOS are added to a text; None where the file leaves it to the tokenizer's kind."""
+    """Whether BOS and EOS are added to a text, by role; None where that depends on the type of tokenizer."""
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all fields, 16 hexadecimal digits; equal for identical tokenizers only."""
+        """A hash of all fields, 16 hexadecimal digits: the same only for identical tokenizers."""
         digest = hashlib.sha256()
         for strings in ([self.model.encode(), self.pre.encode()], self.tokens, self.merges):
             digest.update(struct.pack("<Q", len(strings)))
@@ -59,7 +59,11 @@ class Tokenizer:
 
 @dataclass(frozen=True, slots=True)
 class ParityReport:
-    """`reasons` says what differs; `differences` are the first (id, target's text, draft's text), at most five."""
+    """How a draft's tokenizer compares with its target's.
+
+    `num_shared` ids exist in both. `reasons` says what differs. `differences` has the first ids with different texts,
+    at most MAX_DIFFERENCES: (id, target's text, draft's text).
+    """
 
     verdict: Parity
     num_shared: int
@@ -68,7 +72,7 @@ class ParityReport:
 
     @property
     def summary(self) -> str:
-        """What differs, with the first differing id and both its texts, in one line."""
+        """One line: what differs, and the first differing id with both texts."""
         where = ""
         if self.differences:
             token, target, draft = self.differences[0]
@@ -76,8 +80,8 @@ class ParityReport:
         return "; ".join(self.reasons) + where
 
 
-def read_tokenizer(header: Header) -> Tokenizer:
-    """The tokenizer described by a GGUF header; raises MalformedError if there is none."""
+def read_tokenizer(header: GgufHeader) -> Tokenizer:
+    """The tokenizer that a GGUF header describes. Raises MalformedError if there is none that can be used."""
     metadata = header.metadata
     tokens = metadata.get("tokenizer.ggml.tokens")
     if not _is_strings(tokens):
@@ -103,30 +107,29 @@ def read_tokenizer(header: Header) -> Tokenizer:
 
 
 def compare(target: Tokenizer, draft: Tokenizer) -> ParityReport:
-    """Judge whether `draft` may draft for `target`.
+    """Judge whether `draft` can draft for `target`.
 
-    *Incompatible*, as in llama.cpp's own rule and stricter in one point (it lets the first five ids differ):
-    another kind of tokenizer, other text at an id both have, other BOS or EOS, or sizes more than MAX_PADDING
-    apart. *Compatible*: ids at the end that only one of them has, or differences that the target's tokenization
-    makes irrelevant (the text is always tokenized by the target).
+    *Incompatible*: different types of tokenizer, different texts at one id, different BOS or EOS, or sizes more than
+    MAX_PADDING apart. That is llama.cpp's rule, except that llama.cpp lets the first five ids differ. *Compatible*: ids
+    at the end that only one of them has, or differences that do not matter because the target tokenizes all text.
     """
     num_shared = min(len(target.tokens), len(draft.tokens))
     ids = list(islice(_different_ids(target.tokens, draft.tokens), MAX_DIFFERENCES))
     fatal = []
     if target.model != draft.model:
-        fatal.append(f"tokenizer kind {target.model!r} against {draft.model!r}")
+        fatal.append(f"tokenizer type {_both(repr(target.model), repr(draft.model))}")
     if ids and ids[0] < num_shared:
-        fatal.append(f"other text at id {ids[0]}")
+        fatal.append(f"different text at id {ids[0]}")
     fatal += [reason for role in _DECISIVE if (reason := _special_difference(role, target, draft))]
     if abs(len(target.tokens) - len(draft.tokens)) > MAX_PADDING:
-        fatal.append(f"{len(target.tokens)} ids against {len(draft.tokens)}")
+        fatal.append(f"number of ids {_both(len(target.tokens), len(draft.tokens))}")
     minor = []
     if len(target.tokens) != len(draft.tokens):
-        minor.append(f"{len(target.tokens)} ids against {len(draft.tokens)}, the rest is padding")
+        minor.append(f"number of ids {_both(len(target.tokens), len(draft.tokens))}, because of padding")
     if target.types[:num_shared] != draft.types[:num_shared]:
         minor.append("token types differ")
     if target.pre != draft.pre:
-        minor.append(f"pre-tokenizer {target.pre!r} against {draft.pre!r}")
+        minor.append(f"pre-tokenizer {_both(repr(target.pre), repr(draft.pre))}")
     if target.merges != draft.merges:
         minor.append("merges differ")
     if (target.special, target.adds) != (draft.special, draft.adds):
@@ -139,7 +142,7 @@ def compare(target: Tokenizer, draft: Tokenizer) -> ParityReport:
 
 
 def _check_bytes(tokens: Sequence[bytes]) -> None:
-    """A SentencePiece vocabulary spells unknown characters byte by byte; llama.cpp aborts if a byte has no token."""
+    """SentencePiece spells unknown characters byte by byte, and llama.cpp aborts if a byte has no token."""
     known = set(tokens)
     for byte in range(256):
         if b"<0x%02X>" % byte not in known and bytes([byte]) not in known:
@@ -147,22 +150,26 @@ def _check_bytes(tokens: Sequence[bytes]) -> None:
 
 
 def _special_difference(role: str, target: Tokenizer, draft: Tokenizer) -> str | None:
-    """Why the two would put another token before (BOS) or after (EOS) a text; None if they would not."""
+    """What differs if the two put different tokens before (BOS) or after (EOS) a text; None if they do not."""
     added = target.adds[role], draft.adds[role]
     if None not in added and added[0] != added[1]:
-        return f"{role.upper()} is added by the {'target' if added[0] else 'draft'} only"
+        return f"only the {'target' if added[0] else 'draft'} adds {role.upper()} to a text"
     ids = target.special.get(role), draft.special.get(role)
     if ids[0] != ids[1] and added != (False, False):
-        return f"{role.upper()} is {ids[0]} against {ids[1]}"
+        return f"{role.upper()} is {_both(*ids)}"
     return None
 
 
 def _different_ids(one: Sequence[bytes], two: Sequence[bytes]) -> Iterator[int]:
-    """Ids with other texts, or that only one of the two has."""
+    """Ids whose texts differ, or that only one of the two has."""
     if one != two:
         shared = min(len(one), len(two))
         yield from (token for token in range(shared) if one[token] != two[token])
         yield from range(shared, max(len(one), len(two)))
+
+
+def _both(target: object, draft: object) -> str:
+    return f"{target} in the target, {draft} in the draft"
 
 
 def _text(tokens: Sequence[bytes], token: int) -> str:

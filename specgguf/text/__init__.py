@@ -1,1 +1,1 @@
-"""What is done to text and to small files."""
+"""Text and small files."""

@@ -1,14 +1,14 @@
-"""Token bytes to text that can be shown."""
+"""Turns the bytes of tokens into text."""
 
 import codecs
 from collections.abc import Sequence
 
 
 class TextStream:
-    """Turns bytes into text piece by piece, ending before a stop string.
+    """Turns bytes into text, piece by piece, and ends it before a stop string.
 
-    A character split over tokens is held back until it is whole; bytes that are no UTF-8 become U+FFFD. Text is
-    held back only while it may still turn out to be the beginning of a stop string.
+    A character that is split over tokens is held back until it is complete. Bytes that are not UTF-8 become U+FFFD.
+    Text is held back while it may be the beginning of a stop string.
     """
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
@@ -16,14 +16,14 @@ class TextStream:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
         self.stopped = False
-        """Whether a stop string was met. Nothing may be fed after that."""
+        """Whether a stop string was found. Nothing may be fed after that."""
 
     def feed(self, data: bytes) -> str:
-        """The text that `data` makes certain."""
+        """The next piece of text, as far as `data` settles it."""
         return self._release(self._held + self._decoder.decode(data))
 
     def flush(self) -> str:
-        """The text still held, when nothing more will come."""
+        """The text still held back, when there is no more data."""
         if self.stopped:
             return ""
         released = self._release(self._held + self._decoder.decode(b"", final=True))
@@ -41,6 +41,6 @@ class TextStream:
 
 
 def overlap(text: str, stop: str) -> int:
-    """Length of the longest end of `text` that begins `stop`."""
+    """Length of the longest end of `text` with which `stop` begins; less than all of `stop`."""
     longest = min(len(text), len(stop) - 1)
     return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)

@@ -1,4 +1,4 @@
-"""Thought and answer of a reasoning model, told apart as the text comes."""
+"""Separates the thoughts of a reasoning model from its answer, as the text arrives."""
 
 from typing import Literal, NamedTuple
 
@@ -8,41 +8,41 @@ OPEN, CLOSE = "<think>", "</think>"
 
 
 class Said(NamedTuple):
-    """A part of a text: what of it is thought, and then what is answer. Either may be empty."""
+    """A piece of text: some thought, and then some answer. Either may be empty."""
 
     thought: str
     answer: str
 
 
 def opens_thought(prompt: str) -> bool:
-    """Whether a prompt ends with an opened tag, so that the text begins as a thought without saying so."""
+    """Whether a prompt ends with an opening tag, so that the text begins inside a thought."""
     return prompt.rstrip().endswith(OPEN)
 
 
 def split(text: str, inside: bool | None) -> Said:
-    """Thought and answer of a whole text, or of what is there of it; `inside` as in `ThoughtStream`."""
+    """Thought and answer of a text, whole or cut off; `inside` as in `ThoughtStream`."""
     stream = ThoughtStream(inside)
     parts = (stream.feed(text), stream.flush())
     return Said(*("".join(part).strip() for part in zip(*parts, strict=True)))
 
 
 class ThoughtStream:
-    """Takes the tags out, and the white space around them.
+    """Splits a text into thought and answer, without the tags and the white space around them.
 
-    A tag opens a thought only where the text begins: an answer may be about tags. What may still turn out to be a
-    tag is held back.
+    A tag opens a thought only at the beginning of the text: an answer may be about tags. Text is held back while it may
+    be part of a tag.
     """
 
     def __init__(self, inside: bool | None) -> None:
-        """`inside`: whether the text begins inside a thought; None if all of it is answer."""
+        """`inside`: whether the text begins inside a thought; None if it has no thought at all."""
         self._part: Literal["unknown", "thought", "answer"] = (
             "answer" if inside is None else "thought" if inside else "unknown"
         )
-        self._begins = bool(inside)  # white space is still to be taken out
+        self._begins = bool(inside)  # white space is still to be dropped
         self._held = ""
 
     def feed(self, text: str) -> Said:
-        """The next piece, as far as it is certain what it is."""
+        """The next piece, as far as `text` settles what it is."""
         self._held += text
         if self._part == "unknown":
             start = self._held.lstrip()
@@ -55,7 +55,7 @@ class ThoughtStream:
         return Said(thought, self._release(len(self._held)) if self._part == "answer" else "")
 
     def flush(self) -> Said:
-        """What is still held, when nothing more will come."""
+        """The text still held back, when there is no more."""
         rest, self._held = self._held, ""
         return Said(rest, "") if self._part == "thought" else Said("", rest)
 
@@ -69,7 +69,7 @@ class ThoughtStream:
         return thought
 
     def _release(self, length: int) -> str:
-        """The first characters held, without white space before the part's first word."""
+        """Take `length` characters from those held back, without white space before the first word of a part."""
         released, self._held = self._held[:length], self._held[length:]
         if self._begins:
             released = released.lstrip()

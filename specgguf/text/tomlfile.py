@@ -1,31 +1,28 @@
-"""TOML files that people write: mistakes are named by file, line and key."""
+"""TOML files that people write: errors name the file, the line and the key."""
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from specgguf.errors import ConfigError
+from specgguf.text.suggestions import suggest
 
-_KINDS: dict[type, str] = {str: "a text", int: "a number", list: "a list of tables", dict: "a table"}
+_TYPES: dict[type, str] = {str: "a string", int: "a whole number", list: "an array of tables", dict: "a table"}
 Where = tuple[str | int, ...]
-"""Keys, and places in arrays, that lead to something in the file."""
-
-_MANY = 12
-"""So many names are not listed in a hint."""
+"""The path to a value in the file: keys, and indices in arrays."""
 
 
 class TomlFile:
-    """A file being read: checks what is in it, and knows the lines of mistakes."""
+    """A parsed file. It checks values, and finds the lines of mistakes."""
 
     def __init__(self, path: Path, help_: str) -> None:
-        """`help_` says where the form of the file is shown."""
+        """Raises ConfigError if the file cannot be read or parsed. `help_` is the hint for mistakes in it."""
         self._path = path
         self._help = help_
         try:
-            self._text = path.read_text(encoding="utf-8-sig")  # Windows editors begin with a mark
+            self._text = path.read_text(encoding="utf-8-sig")  # Windows editors put a byte order mark first
             self.root: dict[str, Any] = tomllib.loads(self._text)
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
@@ -33,26 +30,26 @@ class TomlFile:
         except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise ConfigError(f"{path}: {error}", "correct the file, or move it away") from None
         except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}", "it must be a file you may read") from None
+            raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path and its permissions") from None
 
     def table(self, where: Where, value: Any, known: Sequence[str] = ()) -> dict[str, Any]:  # noqa: ANN401
-        """`value`, which must be a table, and with `known` may have these keys only."""
+        """`value`, after checking that it is a table, and if `known` is given, that it has no other keys."""
         if not isinstance(value, dict):
             raise self.mistake(where, "must be a table")
         for key in value:
             if known and key not in known:
-                raise self.mistake((*where, key), "is no key here", nearest(key, known, self._help))
+                raise self.mistake((*where, key), "unknown key", suggest(key, known, self._help))
         return value
 
-    def get(self, where: Where, table: Mapping[Any, Any], kind: type) -> Any:  # noqa: ANN401
-        """The value under the last key of `where`."""
+    def get(self, where: Where, table: Mapping[Any, Any], type_: type) -> Any:  # noqa: ANN401
+        """The value under the last key of `where`, after checking its type."""
         value = table.get(where[-1])
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise self.mistake(where, f"must be {_KINDS[kind]}" if where[-1] in table else "is missing")
+        if not isinstance(value, type_) or isinstance(value, bool):
+            raise self.mistake(where, f"must be {_TYPES[type_]}" if where[-1] in table else "is missing")
         return value
 
     def mistake(self, where: Where, what: str, hint: str | None = None) -> ConfigError:
-        """An error that says where in the file."""
+        """An error that says where in the file it is."""
         return ConfigError(f"{self.place(where)}: {what}", hint or self._help)
 
     def place(self, where: Where) -> str:
@@ -60,15 +57,16 @@ class TomlFile:
         return f"{self._path}, line {self._line(where)}: {'.'.join(map(str, where))}"
 
     def _line(self, where: Where) -> int:
-        """Where the table or key stands, or else what it should be in; the parser keeps no lines, so it gets them
-        one by one.
+        """The line of a table or key, or else of the table it belongs to.
+
+        The parser does not tell lines, so it gets the file line by line.
         """
         best, depth = 1, 0
         header: Where = ()
         tables = Counter[Where]()
         for number, line in enumerate(self._text.splitlines(), 1):
             try:
-                found = _only_path(tomllib.loads(line))
+                found = _keys(tomllib.loads(line))
             except tomllib.TOMLDecodeError:
                 continue
             path = (*header, *found)
@@ -82,8 +80,8 @@ class TomlFile:
         return best
 
 
-def _only_path(value: object) -> Where:
-    """The keys that lead into a table of one line: a.b of [a.b], [[a.b]] or a.b = 1."""
+def _keys(value: object) -> Where:
+    """The keys in a parsed line: a and b in [a.b], [[a.b]] or a.b = 1."""
     path: Where = ()
     while isinstance(value, dict | list) and len(value) == 1:
         if isinstance(value, dict):
@@ -92,12 +90,3 @@ def _only_path(value: object) -> Where:
         else:
             value = value[0]
     return path
-
-
-def nearest(name: str, known: Iterable[str], otherwise: str = "specgguf pairs lists what there is") -> str:
-    """A hint for a name that is not among those known; `otherwise` where many are and none is near."""
-    known = list(known)
-    near = get_close_matches(name, known, n=3)
-    if near:
-        return f"did you mean {' or '.join(near)}?"
-    return f"there is {', '.join(known)}" if len(known) < _MANY else otherwise

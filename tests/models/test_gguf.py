@@ -55,9 +55,9 @@ def test_without_tensors_nothing_follows_the_header():
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"GGML" + header()[4:], "does not begin with GGUF"),
+        (b"GGML" + header()[4:], "does not start with GGUF"),
         (header(version=9), "version is 9"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 1 << 60, 0), "announces"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 1 << 60, 0), "claims to have"),
         (header([key(b"k", 99, b"")]), "unknown type 99"),
         (header([key(b"k", 9, array(9, 1, b""))]), "unknown type 9"),
         (header([key(b"general.alignment", 4, struct.pack("<I", 0))]), "alignment"),

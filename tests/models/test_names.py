@@ -1,6 +1,6 @@
 import pytest
 
-from specgguf.models.names import NoChoiceError, choose, variants
+from specgguf.models.names import ChoiceError, choose, variants
 
 # Names as they occur on the hub.
 QWEN = ["README.md", "x-q4_k_m.gguf", "x-q8_0.gguf", "x-fp16.gguf"]
@@ -65,19 +65,20 @@ def test_what_is_meant(paths, wanted, chosen):
 @pytest.mark.parametrize(
     ("paths", "wanted", "named"),
     [
-        (QWEN, "Q5_K_M", r"no Q5_K_M; there is FP16 \(1\.5 GB\), Q4_K_M \(1\.5 GB\), Q8_0 \(1\.5 GB\)"),
+        (QWEN, "Q5_K_M", r"no Q5_K_M; choose from FP16 \(1\.5 GB\), Q4_K_M \(1\.5 GB\), Q8_0 \(1\.5 GB\)"),
         (ONLY_DYNAMIC, "Q4_K_M", "UD-Q4_K_M"),
         (UPPER, "Q4_K", "Q4_K_M"),
         (NO_Q4, None, r"Q5_K_M \(1\.5 GB\), Q6_K"),
         (TWO_MODELS, "Q4_K_M", r"a-Q4_K_M.gguf \(1\.5 GB\), b-Q4_K_M.gguf"),
-        (BROKEN, "Q4_K_M", "lacks the parts 2"),
+        (BROKEN, "Q4_K_M", "missing parts: 2"),
         (QWEN, "y.gguf", "x-q4_k_m.gguf"),
         (["README.md"], None, "no model"),
         (["mmproj-x-f16.gguf"], None, "no model"),
+        (["README.md"], "y.gguf", "no model"),
     ],
 )
 def test_what_is_not_clear_says_what_there_is(paths, wanted, named):
-    with pytest.raises(NoChoiceError, match=named):
+    with pytest.raises(ChoiceError, match=named):
         choose(dict.fromkeys(paths, 1_500_000_000), wanted)
 
 

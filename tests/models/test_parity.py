@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from specgguf.models.gguf import Header, MalformedError
+from specgguf.models.gguf import GgufHeader, MalformedError
 from specgguf.models.parity import MAX_PADDING, Parity, Tokenizer, compare, read_tokenizer
 
 TOKENIZER = Tokenizer(
@@ -48,11 +48,11 @@ def test_compatible(draft, first):
 @pytest.mark.parametrize(
     ("draft", "reason"),
     [
-        (replace(TOKENIZER, model="llama"), "tokenizer kind"),
-        (replace(TOKENIZER, tokens=[b"a", b"c", b"ab", b"<end>"]), "other text at id 1"),
-        (replace(TOKENIZER, tokens=[*PADDED, b"[one too many]"]), "ids against"),
-        (replace(TOKENIZER, special={"bos": 3, "eos": 2}), "EOS is 3 against 2"),
-        (replace(TOKENIZER, adds={"bos": True, "eos": None}), "BOS is added by the"),
+        (replace(TOKENIZER, model="llama"), "tokenizer type 'gpt2' in the target, 'llama' in the draft"),
+        (replace(TOKENIZER, tokens=[b"a", b"c", b"ab", b"<end>"]), "different text at id 1"),
+        (replace(TOKENIZER, tokens=[*PADDED, b"[one too many]"]), "number of ids 4 in the target"),
+        (replace(TOKENIZER, special={"bos": 3, "eos": 2}), "EOS is 3 in the target, 2 in the draft"),
+        (replace(TOKENIZER, adds={"bos": True, "eos": None}), "only the draft adds BOS"),
     ],
 )
 def test_incompatible(draft, reason):
@@ -94,9 +94,9 @@ def test_reading_a_header():
         "tokenizer.ggml.eos_token_id": 3,
         "tokenizer.ggml.add_bos_token": False,
     }
-    assert read_tokenizer(Header(metadata, 1, 1)) == TOKENIZER
+    assert read_tokenizer(GgufHeader(metadata, 1, 1)) == TOKENIZER
     with pytest.raises(MalformedError, match="no token for the byte 0x00"):
-        read_tokenizer(Header({**metadata, "tokenizer.ggml.model": b"llama"}, 1, 1))
+        read_tokenizer(GgufHeader({**metadata, "tokenizer.ggml.model": b"llama"}, 1, 1))
     for without in ({}, {**metadata, "tokenizer.ggml.model": b"none"}):
         with pytest.raises(MalformedError, match="no vocabulary"):
-            read_tokenizer(Header(without, 1, 1))
+            read_tokenizer(GgufHeader(without, 1, 1))

@@ -1,6 +1,6 @@
-"""Where model files come from and where they lie. Nothing else imports `huggingface_hub`."""
+"""Fetches model files and keeps them on this machine. No other room imports `huggingface_hub`."""
 
 import os
 
-# Read when huggingface_hub is imported: the hub is asked for files and for nothing else.
+# Read when huggingface_hub is imported: it is to request files and nothing else.
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

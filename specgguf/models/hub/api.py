@@ -1,4 +1,7 @@
-"""Files from the Hugging Face hub."""
+"""Requests to the Hugging Face hub: lists of files, and their bytes.
+
+`hf_hub_download` is not used for the bytes: it checks a file's size, but not its hash.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,40 +9,39 @@ from typing import NamedTuple
 
 import httpx2
 import tenacity
-from huggingface_hub import HfApi, hf_hub_url
+from huggingface_hub import HfApi, get_session, hf_hub_url, hf_raise_for_status
 from huggingface_hub.constants import HF_HUB_DOWNLOAD_TIMEOUT
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.hf_api import RepoFile
-from huggingface_hub.utils._headers import build_hf_headers
-from huggingface_hub.utils._http import get_session, hf_raise_for_status
+from huggingface_hub.utils import build_hf_headers
 
 from specgguf.errors import FetchError
 from specgguf.models.files import HubFile
+from specgguf.models.hub.errors import map_hub_errors
 from specgguf.models.hub.partial import PartialFile
-from specgguf.models.hub.refusal import told_apart
 
 _CONNECT_TIMEOUT_S = 4.0
 _BLOCK = 1 << 20
 _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
-_LONGEST_WAIT_S = 10.0
-"""A hub that asks for more patience is not asked again."""
+_MAX_WAIT_S = 10.0
+"""If the hub wants a longer pause than this, there is no second attempt."""
 
 
 def _is_transient(error: BaseException) -> bool:
-    """Whether trying again soon may help; a hub that cannot be reached at all is left to the mirrors instead."""
+    """Whether it makes sense to try again soon. If the hub cannot be reached at all, mirrors are tried instead."""
     if isinstance(error, HfHubHTTPError):
-        asked = error.response.headers.get("Retry-After", "0")
-        return error.response.status_code in _TRANSIENT and asked.isdigit() and int(asked) <= _LONGEST_WAIT_S
+        pause = error.response.headers.get("Retry-After", "0")
+        return error.response.status_code in _TRANSIENT and pause.isdigit() and int(pause) <= _MAX_WAIT_S
     return isinstance(error, httpx2.TransportError) and not isinstance(
         error, httpx2.ConnectError | httpx2.ConnectTimeout
     )
 
 
 def _wait_s(state: tenacity.RetryCallState) -> float:
-    """As long as the hub asks for, else half a second, doubled with every attempt."""
+    """The pause that the hub asks for, else half a second, doubled with every attempt."""
     error = state.outcome.exception() if state.outcome else None
-    asked = error.response.headers.get("Retry-After") if isinstance(error, HfHubHTTPError) else None
-    return float(asked) if asked else 0.25 * 2**state.attempt_number
+    pause = error.response.headers.get("Retry-After") if isinstance(error, HfHubHTTPError) else None
+    return float(pause) if pause else 0.25 * 2**state.attempt_number
 
 
 _retrying = tenacity.retry(
@@ -59,11 +61,11 @@ class Entry(NamedTuple):
 
 
 def list_files(repo: str, revision: str | None) -> tuple[str, list[Entry]]:
-    """The commit that `revision` (the main branch if None) is now, and its large files.
+    """The commit that `revision` stands for now (None: the main branch), and the large files in it.
 
     Raises FetchError if the hub cannot be reached or has no such repository.
     """
-    with told_apart(repo, revision, None):
+    with map_hub_errors(repo, revision, None):
         return _list_files(repo, revision)
 
 
@@ -75,43 +77,46 @@ def _list_files(repo: str, revision: str | None) -> tuple[str, list[Entry]]:
     return commit, [Entry(file.path, file.size, file.lfs.sha256) for file in files if file.lfs]
 
 
-def beginning(file: HubFile, num_bytes: int) -> bytes:
-    """The first `num_bytes` of a file, or all of it, by one range request."""
-    with told_apart(file.repo, file.revision, file.path):
-        return _beginning(file, num_bytes)
+def fetch_beginning(file: HubFile, num_bytes: int) -> bytes:
+    """The first `num_bytes` of a file, or all of it if it is shorter, by one range request.
+
+    Raises FetchError if the hub cannot be reached or does not have it.
+    """
+    with map_hub_errors(file.repo, file.revision, file.path):
+        return _fetch_beginning(file, num_bytes)
 
 
 @_retrying
-def _beginning(file: HubFile, num_bytes: int) -> bytes:
+def _fetch_beginning(file: HubFile, num_bytes: int) -> bytes:
     with _get(file, f"bytes=0-{num_bytes - 1}") as response:
         data = b""
         for block in response.iter_bytes(_BLOCK):
             data += block
-            if len(data) >= num_bytes:  # a server without ranges would send the whole file
+            if len(data) >= num_bytes:  # a server that ignores ranges sends the whole file
                 break
         return data[:num_bytes]
 
 
 def download(file: HubFile, partial: PartialFile) -> None:
-    """Append the rest of `file`; raises FetchError if the hub cannot be reached or does not have it."""
-    with told_apart(file.repo, file.revision, file.path):
+    """Append the rest of `file`. Raises FetchError if the hub cannot be reached or does not have it."""
+    with map_hub_errors(file.repo, file.revision, file.path):
         while partial.tell() < file.size:
             _append(file, partial)
 
 
 @_retrying
 def _append(file: HubFile, partial: PartialFile) -> None:
-    """Append what one answer brings; one that breaks off after a while has brought something."""
+    """Append what one response brings. If the connection breaks after some bytes, those count."""
     begin = partial.tell()
     try:
         with _get(file, f"bytes={begin}-" if begin else None) as response:
-            if response.status_code != httpx2.codes.PARTIAL_CONTENT:  # no ranges here: from the beginning, then
+            if response.status_code != httpx2.codes.PARTIAL_CONTENT:  # the server ignores ranges: start over
                 partial.clear()
             _check_length(file, response, partial.tell())
             for block in response.iter_bytes(_BLOCK):
                 partial.write(block)
             if partial.tell() == begin:
-                raise FetchError(f"{response.url} came without content", "is HF_ENDPOINT a true mirror?")
+                raise FetchError(f"{response.url} sent no content", "is HF_ENDPOINT a faithful mirror?")
     except httpx2.TransportError:
         if partial.tell() <= begin:
             raise
@@ -125,17 +130,17 @@ def _check_length(file: HubFile, response: httpx2.Response, begin: int) -> None:
     length = begin + int(response.headers.get("Content-Length", file.size - begin))
     if length != file.size:
         raise FetchError(
-            f"{response.url} is {length} bytes long, not {file.size} as it should be", "is HF_ENDPOINT a true mirror?"
+            f"{response.url} has {length} bytes, it should have {file.size}", "is HF_ENDPOINT a faithful mirror?"
         )
 
 
 @contextmanager
-def _get(file: HubFile, wanted: str | None) -> Iterator[httpx2.Response]:
-    """An answer to be read piece by piece; raises HfHubHTTPError for a refusal."""
+def _get(file: HubFile, byte_range: str | None) -> Iterator[httpx2.Response]:
+    """A response to be read piece by piece. Raises HfHubHTTPError if the hub answers with an error."""
     url = hf_hub_url(file.repo, file.path, revision=file.revision)
-    headers = build_hf_headers() | {"Accept-Encoding": "identity"} | ({"Range": wanted} if wanted else {})
+    headers = build_hf_headers() | {"Accept-Encoding": "identity"} | ({"Range": byte_range} if byte_range else {})
     timeout = httpx2.Timeout(HF_HUB_DOWNLOAD_TIMEOUT, connect=_CONNECT_TIMEOUT_S)
-    # The session leaves the token out where a redirection leads away from the hub.
+    # The session drops the token when a redirect leads away from the hub.
     with get_session().stream("GET", url, headers=headers, timeout=timeout) as response:
         hf_raise_for_status(response)
         yield response

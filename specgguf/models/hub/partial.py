@@ -1,23 +1,21 @@
-"""A file on its way here."""
+"""A file while it is being downloaded."""
 
 import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 
-from specgguf.text.closing import Closing
-
 _BLOCK = 1 << 22
 
 
-class PartialFile(Closing):
-    """A temporary file that is appended to and hashed as it grows; it resumes what an earlier run left.
+class PartialFile:
+    """A file that is appended to, and hashed as it grows. It resumes what an earlier run left.
 
-    `on_progress` is told the size whenever it changes.
+    `on_progress` is told the size in bytes whenever it changes. Close it after use.
     """
 
     def __init__(self, path: Path, size: int, on_progress: Callable[[int], object]) -> None:
-        """Open or create `path`; what is longer than `size` bytes cannot be a beginning and is dropped."""
+        """Open or create `path`; content of more than `size` bytes cannot be the beginning, and is dropped."""
         self.path = path
         self._on_progress = on_progress
         self._digest = hashlib.sha256()
@@ -31,32 +29,32 @@ class PartialFile(Closing):
         on_progress(self.tell())
 
     def tell(self) -> int:
-        """Bytes that are here."""
+        """Size so far, in bytes."""
         return self._file.tell()
 
     def write(self, data: bytes) -> int:
-        """Append."""
+        """Append `data`; returns its length."""
         self._file.write(data)
-        self._file.flush()  # what is here survives a kill
+        self._file.flush()  # so it survives if this process is killed
         self._digest.update(data)
         self._on_progress(self.tell())
         return len(data)
 
     def clear(self) -> None:
-        """Drop everything: when a server cannot resume."""
+        """Drop all content, when a server cannot resume."""
         self._digest = hashlib.sha256()
         self._file.truncate(0)
         self._file.seek(0)
 
     @property
     def sha256(self) -> str:
-        """Hash of the bytes that are here, 64 hexadecimal digits."""
+        """Hash of the content so far, 64 hexadecimal digits."""
         return self._digest.hexdigest()
 
     def sync(self) -> None:
-        """Make sure the bytes are on the disk."""
+        """Make sure the content is on the disk."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Leave the file as it is."""
+        """Close the file; its content stays."""
         self._file.close()

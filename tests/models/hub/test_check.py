@@ -33,7 +33,7 @@ def test_for_people(toy_models):
     result = specgguf("check", "-m", toy_models["target"], "-d", toy_models["foreign"])
     lines = result.stdout.decode().splitlines()
     assert result.returncode == 1
-    assert lines[0] == "incompatible: other text at id 268"
+    assert lines[0] == "incompatible: different text at id 268"
     assert lines[-1] == "id 268: target '▁dog', draft '▁fox'"
 
 

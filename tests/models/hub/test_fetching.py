@@ -175,7 +175,7 @@ def test_a_hub_with_another_size(world):
     world.hub.content = world.content + b"more"
     world.catalogue(mirror=False)
     message, _ = failure(world.run())
-    assert f"is {len(world.content) + 4} bytes long, not {len(world.content)} as it should be" in message
+    assert f"has {len(world.content) + 4} bytes, it should have {len(world.content)}" in message
 
 
 def test_no_space_is_noticed_beforehand(world):

@@ -103,7 +103,7 @@ def test_a_draft_is_requantized_where_nobody_publishes_it(toys):
 def test_a_target_is_not_requantized_unasked_for(toys):
     message, hint = failure(specgguf("run", "-p", "toys", "-q", "q5_0", "hi", **toys.variables))
     assert message == "toy has no quantization q5_0"
-    assert hint == "there is toy:Q4_0 (0.0 GB), toy:Q8_0; or make it here: specgguf quantize toy q5_0"
+    assert hint == "choose from toy:Q4_0 (0.0 GB), toy:Q8_0; or make it here: specgguf quantize toy q5_0"
     assert toys.hub.requests == []
     message, hint = failure(specgguf("run", "-p", "toys", "--draft-quant", "Q99", "hi", **toys.variables))
     assert "toy has no quantization Q99" in message
@@ -146,7 +146,7 @@ def test_quantizing_shows_its_progress_and_is_interrupted_without_a_trace(toys):
 
 def test_beside_a_file_there_are_no_other_quantizations(toys, toy_models):
     message, _ = failure(specgguf("run", "-m", toy_models["target"], "-q", "Q8_0", "hi", **toys.variables))
-    assert "is one file, there is no Q8_0 beside it" in message
+    assert "is a file, and has no other quantization Q8_0" in message
 
 
 def test_offline_lists_what_is_here(toys):

@@ -45,7 +45,7 @@ def test_a_reference_is_pinned_and_then_needs_no_network(repository):
 
 def test_an_unknown_quantization_lists_what_there_is(repository):
     message, hint = failure(repository.run(model=f"hf:{REPO}:Q5_K_M"))
-    assert "no Q5_K_M; there is Q4_K_M (0.0 GB), Q8_0 (0.0 GB)" in message
+    assert "no Q5_K_M; choose from Q4_K_M (0.0 GB), Q8_0 (0.0 GB)" in message
     assert REPO in hint
 
 
@@ -116,11 +116,11 @@ def test_split_files_on_disk_by_any_part_or_the_stem(split_model, toy_models, tm
     alone = tmp_path / "alone" / split_model[0].name
     alone.parent.mkdir()
     shutil.copy(split_model[0], alone)
-    assert "lacks the parts 2" in failure(specgguf("run", "-m", alone.parent / "split-Q4_0", "hi"))[0]
+    assert "missing parts: 2" in failure(specgguf("run", "-m", alone.parent / "split-Q4_0", "hi"))[0]
     lonely = tmp_path / split_model[1].name
     shutil.copy(split_model[1], lonely)
     message, hint = failure(specgguf("run", "-m", lonely, "hi"))
-    assert "lacks the parts 1" in message
+    assert "missing parts: 1" in message
     assert "folder" in hint
 
 

@@ -18,7 +18,7 @@ def test_but_not_forever(world):
     world.catalogue(mirror=False)
     world.hub.status = 429
     message, hint = failure(world.run())
-    assert "limits how much" in message
+    assert "too many requests" in message
     assert "HF_TOKEN" in hint
     assert len(world.gets()) == 4
 
@@ -26,14 +26,14 @@ def test_but_not_forever(world):
 def test_a_hub_that_asks_for_too_much_patience_is_not_waited_for(world):
     world.catalogue(mirror=False)
     world.hub.status, world.hub.retry_after = 429, "3600"
-    assert "limits how much" in failure(world.run(timeout=20))[0]
+    assert "too many requests" in failure(world.run(timeout=20))[0]
     assert len(world.gets()) == 1
 
 
 def test_the_page_of_a_hotels_network_is_no_hub(world):
     world.hub.api_answer = b"<html>log in</html>"
     message, hint = failure(world.run(model=f"hf:{REPO}"))
-    assert message == f"{world.hub.url}/{REPO}: the answer is not that of a hub"
+    assert message == f"{world.hub.url}/{REPO}: the answer does not come from a hub"
     assert "log in" in hint
 
 

@@ -9,17 +9,20 @@ from specgguf.models.files import HubFile, ModelFile, SplitFile
 from specgguf.text import jsontext
 from specgguf.text.files import write_whole
 
-_PINNED = ("repo", "revision", "path", "size", "sha256")
+_FIELDS = ("repo", "revision", "path", "size", "sha256")
 
 
-class Lock:
-    """A file that pins references outside the catalogue to revision and sha256: they mean the same ever after."""
+class Pins:
+    """A lock file: it pins references outside the catalogue to a revision and a sha256, so they never change meaning.
+
+    Every method raises ConfigError if the file is damaged.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def get(self, reference: str) -> ModelFile | None:
-        """The file pinned for `reference`; raises ConfigError if the lock file is damaged."""
+        """The file that `reference` is pinned to, if it is."""
         parts = self._read().get(reference)
         if parts is None:
             return None
@@ -31,8 +34,7 @@ class Lock:
 
     def put(self, reference: str, file: HubFile | SplitFile) -> None:
         """Pin `reference` to `file`."""
-        parts = file.parts if isinstance(file, SplitFile) else (file,)
-        pinned = [{name: getattr(part, name) for name in _PINNED} for part in parts]
+        pinned = [{name: getattr(part, name) for name in _FIELDS} for part in file.hub_files]
         write_whole(self._path, json.dumps({**self._read(), reference: pinned}, indent=1))
 
     def _read(self) -> dict[str, list[dict[str, Any]]]:
@@ -43,8 +45,8 @@ class Lock:
         except ValueError as error:
             raise self._damaged(error) from None
         if not isinstance(entries, dict):
-            raise self._damaged("it is no table")
+            raise self._damaged("it is not a JSON object")
         return entries
 
-    def _damaged(self, why: object) -> ConfigError:
-        return ConfigError(f"{self._path} is damaged: {why}", "delete it: references are pinned anew")
+    def _damaged(self, reason: object) -> ConfigError:
+        return ConfigError(f"{self._path} is damaged: {reason}", "delete it; references are then pinned anew")

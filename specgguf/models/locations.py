@@ -1,0 +1,17 @@
+"""Folders of the user's that specgguf reads and writes."""
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+
+def config_file(name: str) -> Path:
+    """Where the user's own `name` (config.toml, models.toml) belongs; it need not exist."""
+    return platformdirs.user_config_path("specgguf") / name
+
+
+def store_folder() -> Path:
+    """`SPECGGUF_HOME`, or the user's cache folder: for model files and what was measured."""
+    home = os.environ.get("SPECGGUF_HOME")
+    return Path(home).expanduser() if home else platformdirs.user_cache_path("specgguf")
