@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from specgguf.models.files import ModelFile
-    from specgguf.models.header import Header
+    from specgguf.models.header import ModelHeader
     from specgguf.models.parity import ParityReport
 
 
@@ -61,7 +61,7 @@ def _named(file: "Path | ModelFile | None") -> "Path | ModelFile":
     return file
 
 
-def _as_dict(report: "ParityReport", target: "Header", draft: "Header") -> dict[str, Any]:
+def _as_dict(report: "ParityReport", target: "ModelHeader", draft: "ModelHeader") -> dict[str, Any]:
     differences = [dict(zip(("id", "target", "draft"), entry, strict=True)) for entry in report.differences]
     return {
         "verdict": report.verdict,
@@ -73,7 +73,7 @@ def _as_dict(report: "ParityReport", target: "Header", draft: "Header") -> dict[
     }
 
 
-def _facts(header: "Header") -> dict[str, Any]:
+def _facts(header: "ModelHeader") -> dict[str, Any]:
     tokenizer = header.tokenizer
     return {
         "name": header.name,
@@ -88,7 +88,7 @@ def _facts(header: "Header") -> dict[str, Any]:
     }
 
 
-def _as_text(report: "ParityReport", target: "Header", draft: "Header") -> str:
+def _as_text(report: "ParityReport", target: "ModelHeader", draft: "ModelHeader") -> str:
     lines = [f"{report.verdict}: {'; '.join(report.reasons) or 'no difference'}"]
     for role, header in (("target", target), ("draft", draft)):
         facts = _facts(header)

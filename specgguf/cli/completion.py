@@ -7,7 +7,8 @@ from pathlib import Path
 import typer
 
 from specgguf.errors import SpecggufError
-from specgguf.models.catalogue import Catalogue, load_catalogue, own_path
+from specgguf.models.catalogue import Catalogue, load_catalogue
+from specgguf.models.locations import config_file
 
 Offers = list[tuple[str, str]]
 """Words, and what to say about each."""
@@ -70,6 +71,6 @@ def _entries(folder: Path) -> Iterable[Path]:
 @functools.cache
 def _catalogue() -> Catalogue:
     try:
-        return load_catalogue(own_path())
+        return load_catalogue(config_file("models.toml"))
     except SpecggufError:
         return Catalogue("", {}, {})

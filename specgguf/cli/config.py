@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from specgguf.cli.defaults import CONFIG, NOT_IN_FILE, options_of
 from specgguf.cli.options.output import Json
 from specgguf.cli.terminal import output
-from specgguf.models.catalogue import own_path
+from specgguf.models.locations import config_file
 
 
 class _Setting(NamedTuple):
@@ -28,7 +28,7 @@ def config(ctx: typer.Context, json: Json = False) -> None:
 
     `-` stands for what a command decides by itself. An option whose value is the same everywhere is listed once.
     """
-    path = own_path(CONFIG)
+    path = config_file(CONFIG)
     root = ctx.find_root()
     settings = list(_settings(typer.Context(root.command, default_map=root.default_map), ()))
     if json:

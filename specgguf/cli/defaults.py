@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from specgguf.cli.options.precedence import OVERRIDDEN_BY
 from specgguf.cli.options.values import allowed, is_set
 from specgguf.errors import ConfigError, SpecggufError
-from specgguf.models.catalogue import own_path
+from specgguf.models.locations import config_file
 from specgguf.text.tomlfile import TomlFile, Where
 
 CONFIG = "config.toml"
@@ -65,7 +65,7 @@ class ConfiguredCommand(TyperCommand):
 
 def load_defaults(ctx: typer.Context) -> dict[str, Any] | None:
     """What config.toml says for the program's commands, as typer wants it; raises ConfigError for a mistake."""
-    path = own_path(CONFIG)
+    path = config_file(CONFIG)
     if not os.path.lexists(path):
         return None
     file = TomlFile(path, _HELP)

@@ -52,17 +52,19 @@ def open_store(offline: bool = False) -> "Store":
         os.environ["HF_HUB_OFFLINE"] = "1"
     else:
         os.environ.pop("HF_HUB_OFFLINE", None)
-    from specgguf.models.hub.store import Store, default_root
+    from specgguf.models.hub.store import Store
+    from specgguf.models.locations import store_folder
 
-    return Store(default_root(), TerminalProgress(), _quantize, offline)
+    return Store(store_folder(), TerminalProgress(), _quantize, offline)
 
 
 def open_resolver(store: "Store") -> "Resolver":
     """What finds the files that references mean: in the catalogue, and among what is pinned in the store."""
-    from specgguf.models.catalogue import load_catalogue, own_path
+    from specgguf.models.catalogue import load_catalogue
+    from specgguf.models.locations import config_file
     from specgguf.models.references import Resolver
 
-    return Resolver(load_catalogue(own_path()), store, _can_make)
+    return Resolver(load_catalogue(config_file("models.toml")), store, _can_make)
 
 
 def open_engine(store: "Store", models: Models, settings: EngineSettings) -> "Engine":
@@ -132,11 +134,11 @@ def open_profiles(store: "Store") -> "Profiles":
 
 def _find_draft(target: Path, catalogue: "Catalogue", store: "Store") -> tuple[Path | None, str]:
     """A draft on this machine that fits, and what to tell the user about it."""
-    from specgguf.models.header import Header
+    from specgguf.models.header import ModelHeader
     from specgguf.models.pairing import draft_on_disk
 
     with about("target"):
-        header = Header.of_file(target, "target")
+        header = ModelHeader.of_file(target, "target")
     found = draft_on_disk(header, catalogue, store)
     if found is None:
         return None, "no draft model: there is no --draft, and none on this machine fits and is small enough"
@@ -147,11 +149,11 @@ def _find_draft(target: Path, catalogue: "Catalogue", store: "Store") -> tuple[P
 
 
 def _quantize(
-    source: Path, destination: Path, quant: str, narrowed: bool, on_progress: "Callable[[int, int], object]"
+    source: Path, destination: Path, quant: str, same_output_type: bool, on_progress: "Callable[[int, int], object]"
 ) -> None:
     from specgguf.llama.quantize import quantize
 
-    quantize(source, destination, quant, narrowed, on_progress)
+    quantize(source, destination, quant, same_output_type, on_progress)
 
 
 def _can_make(quant: str) -> bool:

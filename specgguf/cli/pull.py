@@ -32,7 +32,7 @@ def pull(
     offline: Offline = False,
 ) -> None:
     """Fetch and verify models, and print where they lie; what is here already is not fetched again."""
-    from specgguf.models.header import Header
+    from specgguf.models.header import ModelHeader
 
     store = open_store(offline)
     resolver = open_resolver(store)
@@ -43,7 +43,7 @@ def pull(
     wanted = [resolver.resolve(reference) for reference in dict.fromkeys(references)]
     for file in wanted:
         if isinstance(file, Path):
-            Header.of_file(file, "local")  # a file of the user's own: at least it must be a model
+            ModelHeader.of_file(file, "local")  # a file of the user's own: at least it must be a model
     if dry_run:
         output.write(_plan(store, [file for file in wanted if not isinstance(file, Path)]))
     else:

@@ -28,7 +28,7 @@ def quantize(
     """
     from specgguf.llama.quantize import known_quants
     from specgguf.models.files import DerivedFile, HubFile, SplitFile
-    from specgguf.models.header import Header
+    from specgguf.models.header import ModelHeader
 
     if quant.upper() not in known_quants():
         raise UsageError(f"unknown quantization: {quant}", f"llama.cpp makes {', '.join(known_quants())}")
@@ -40,7 +40,7 @@ def quantize(
     if isinstance(source, DerivedFile):
         raise UsageError(f"{reference} was itself made here", f"make {quant} from {source.source.name}")
     (original,) = store.provide([source])
-    if not Header.of_file(original, "source").is_full_precision:
+    if not ModelHeader.of_file(original, "source").is_full_precision:
         output.note(
             "made from quantized weights: as good as any for a draft, which changes the speed alone; a target's "
             "answers get worse with it, and no larger type brings their quality back"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from specgguf.conversation.answer import Answer
     from specgguf.engine.engine import Engine
-    from specgguf.models.header import Header
+    from specgguf.models.header import ModelHeader
     from specgguf.models.hub.store import Store
 
 
@@ -48,7 +48,7 @@ def report(engine: "Engine", store: "Store", answer: "Answer", mode: str, load_s
     }
 
 
-def _model(header: "Header", store: "Store") -> dict[str, str]:
+def _model(header: "ModelHeader", store: "Store") -> dict[str, str]:
     return {
         "name": header.name,
         "path": str(header.path),

@@ -113,7 +113,7 @@ def _try_requantized(store: "Store", source: "HubFile | SplitFile", settings: En
         path = existing or Path(folder) / f"{_FAST_QUANT}.gguf"
         if not existing:
             show = partial(store.progress.show, f"trying {made.name}")
-            quantize(published, path, _FAST_QUANT, made.narrowed, show)
+            quantize(published, path, _FAST_QUANT, made.same_output_type, show)
         place = Place.of(settings, "draft")
         saving = draft_saving(published, path, place, partial(store.progress.show, "comparing drafts"))
     return {"quant": _FAST_QUANT, "saving": saving}

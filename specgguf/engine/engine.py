@@ -18,7 +18,7 @@ from specgguf.llama.context import ContextSettings, LlamaContext, check_cache_ty
 from specgguf.llama.grammar import GrammarText
 from specgguf.llama.model import ALL_LAYERS, Model
 from specgguf.llama.templates import ChatTemplate, Message
-from specgguf.models.header import Header
+from specgguf.models.header import ModelHeader
 from specgguf.models.parity import Parity, ParityReport, compare
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.controller import Auto, Controller, Fixed, Plain
@@ -63,9 +63,9 @@ class Engine:
         layers = num_layers("--gpu-layers", settings.n_gpu_layers)
         draft_layers = num_layers("--draft-gpu-layers", settings.draft_n_gpu_layers)
         with about("target"):
-            target_header = Header.of_file(target, "target")
+            target_header = ModelHeader.of_file(target, "target")
         with about("draft"):
-            draft_header = Header.of_file(draft, "draft") if draft else None
+            draft_header = ModelHeader.of_file(draft, "draft") if draft else None
         self.parity = _check_parity(target_header, draft_header)
         self.num_threads = settings.n_threads or library.num_physical_cores()
         survey = WidthSurvey(target_header, layers, self.num_threads, profiles, on_progress)
@@ -298,7 +298,7 @@ def open_survey(target: Path, n_gpu_layers: int | None, n_threads: int | None, p
     """What knows, or finds out, the widths of equal bits of a target; it shows no progress."""
     layers = num_layers("--gpu-layers", n_gpu_layers)
     threads = n_threads or library.num_physical_cores()
-    return WidthSurvey(Header.of_file(target, "target"), layers, threads, profiles, lambda *_: None)
+    return WidthSurvey(ModelHeader.of_file(target, "target"), layers, threads, profiles, lambda *_: None)
 
 
 def num_layers(option: str, wanted: int | None) -> int:
@@ -323,7 +323,7 @@ def _check_ctx(option: str, n_ctx: int | None, model: Model) -> None:
         )
 
 
-def _check_parity(target: Header, draft: Header | None) -> ParityReport | None:
+def _check_parity(target: ModelHeader, draft: ModelHeader | None) -> ParityReport | None:
     if draft is None:
         return None
     report = compare(target.tokenizer, draft.tokenizer)

@@ -7,7 +7,7 @@ from typing import Any
 from specgguf.exact.choice import Arithmetic, WidthSurvey
 from specgguf.exact.classes import Measurement
 from specgguf.exact.profiles import Fingerprint, Profiles
-from specgguf.models.header import Header
+from specgguf.models.header import ModelHeader
 from specgguf.speculative.drafters.ngram import NgramDrafter
 from specgguf.speculative.policy.depths import level_of
 from specgguf.speculative.policy.policy import Policy
@@ -22,7 +22,7 @@ class CostStore:
         self._arithmetic = arithmetic
         self._profiles = profiles
 
-    def load(self, draft: Header | None, measured: Measurement | None) -> dict[int, dict[str, Any]]:
+    def load(self, draft: ModelHeader | None, measured: Measurement | None) -> dict[int, dict[str, Any]]:
         """By depth, as `Policy` takes it; where nothing was saved, how the widths compared when they were measured."""
         key = self._key(draft.path if draft else None)
         found = self._profiles.load(key) if key else None

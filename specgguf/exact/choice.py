@@ -14,7 +14,7 @@ from specgguf.exact.profiles import Fingerprint, Profiles
 from specgguf.llama import library
 from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.model import Model
-from specgguf.models.header import Header
+from specgguf.models.header import ModelHeader
 
 MAX_WIDTH = 17
 """The widest batch that is measured: 16 draft tokens and the last one."""
@@ -73,7 +73,7 @@ class WidthSurvey:
     `on_progress` is told what is measured, and how many widths of how many are done.
     """
 
-    header: Header
+    header: ModelHeader
     n_gpu_layers: int
     n_threads: int
     profiles: Profiles

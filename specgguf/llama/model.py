@@ -9,7 +9,7 @@ from specgguf.errors import ModelError
 from specgguf.llama.interrupt import interruptible
 from specgguf.llama.library import take_errors
 from specgguf.llama.vocab import Vocab
-from specgguf.models.header import Header
+from specgguf.models.header import ModelHeader
 
 ALL_LAYERS = -1
 
@@ -17,7 +17,7 @@ ALL_LAYERS = -1
 class Model:
     """Loaded weights. Close the contexts first, then the model."""
 
-    def __init__(self, header: Header, n_gpu_layers: int, repack: bool = True) -> None:
+    def __init__(self, header: ModelHeader, n_gpu_layers: int, repack: bool = True) -> None:
         """Load the file of `header`; raises ModelError if llama.cpp cannot use it for generating text.
 
         `repack` lets llama.cpp rearrange quantized weights for this processor: faster, but rounded otherwise.

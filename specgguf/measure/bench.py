@@ -23,7 +23,7 @@ from specgguf.llama import library
 from specgguf.measure.comparison import WARM_UP, Rounds, Run, in_turns, summarize
 from specgguf.measure.oracle import run_lengths, shortest_time
 from specgguf.measure.prompts import Prompt
-from specgguf.models.header import Header
+from specgguf.models.header import ModelHeader
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.context import common_prefix
 from specgguf.speculative.drafters.base import Draft, Drafter
@@ -180,7 +180,7 @@ def report(engine: Engine, measured: Sequence[Measured]) -> dict[str, Any]:
     }
 
 
-def _named(header: Header) -> str:
+def _named(header: ModelHeader) -> str:
     """What is made here has a hash for a name: its own name too, then."""
     return header.path.name if header.name == header.path.name else f"{header.name} ({header.path.name})"
 

@@ -15,7 +15,7 @@ from specgguf.llama import library
 from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.model import Model
 from specgguf.measure.prompts import BENCH, built_in
-from specgguf.models.header import Header
+from specgguf.models.header import ModelHeader
 from specgguf.speculative.policy.costs import DrafterTimes, fixed_speed
 from specgguf.speculative.sequence import TokenSequence
 
@@ -100,7 +100,7 @@ def file_times(
 ) -> dict[int, float]:
     """Seconds of a batch of a model by width, after a short context."""
     with ExitStack() as resources:
-        model = resources.enter_context(closing(Model(Header.of_file(path, role), place.n_gpu_layers)))
+        model = resources.enter_context(closing(Model(ModelHeader.of_file(path, role), place.n_gpu_layers)))
         settings = ContextSettings(
             n_ctx=DEPTHS[0] + MAX_WIDTH,
             n_threads=place.num_threads,

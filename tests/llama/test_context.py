@@ -6,7 +6,7 @@ import pytest
 from specgguf.errors import ContextError
 from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.model import Model
-from specgguf.models.header import Header
+from specgguf.models.header import ModelHeader
 from tests.contract import ContextContract, decode
 
 SETTINGS = ContextSettings(n_ctx=64, n_threads=2, cache_type_k="f16", cache_type_v="f16", max_rows=8, n_batch=512)
@@ -14,7 +14,7 @@ SETTINGS = ContextSettings(n_ctx=64, n_threads=2, cache_type_k="f16", cache_type
 
 @pytest.fixture(scope="module")
 def model(toy_models):
-    with closing(Model(Header.of_file(toy_models["target"], "target"), 0)) as model:
+    with closing(Model(ModelHeader.of_file(toy_models["target"], "target"), 0)) as model:
         yield model
 
 
@@ -49,7 +49,7 @@ def test_logits_are_a_view_of_the_rows_asked_for(model):
 
 def test_a_recurrent_cache_that_cannot_be_cut_is_an_error(toy_models):
     with (
-        closing(Model(Header.of_file(toy_models["recurrent"], "target"), 0)) as model,
+        closing(Model(ModelHeader.of_file(toy_models["recurrent"], "target"), 0)) as model,
         closing(LlamaContext(model, SETTINGS)) as context,
     ):
         assert not model.can_roll_back

@@ -19,7 +19,7 @@ from specgguf.llama import gbnf
 from specgguf.llama.grammar import GrammarText, LlamaGrammar
 from specgguf.llama.model import Model
 from specgguf.llama.schema import schema_to_gbnf
-from specgguf.models.header import Header
+from specgguf.models.header import ModelHeader
 from specgguf.sampling.sampler import Sampler
 from tests.cli.program import specgguf
 
@@ -45,7 +45,7 @@ def vocab(request, toy_models):
     path = toy_models["target"]
     if request.param == "smollm":
         path = Path(specgguf("pull", "smollm2-135m:Q4_1", timeout=600).stdout.decode().strip())
-    with closing(Model(Header.of_file(path, "target"), 0)) as model:
+    with closing(Model(ModelHeader.of_file(path, "target"), 0)) as model:
         yield model.vocab
 
 
@@ -185,7 +185,7 @@ def test_control_tokens_are_no_text_and_foreign_ids_are_none(vocab):
 def test_a_grammar_that_a_vocabulary_cannot_spell_is_an_error(tmp_path):
     from tests.tiny import write_attention
 
-    with closing(Model(Header.of_file(write_attention(tmp_path / "x.gguf"), "target"), 0)) as model:
+    with closing(Model(ModelHeader.of_file(write_attention(tmp_path / "x.gguf"), "target"), 0)) as model:
         grammar = GrammarText.parse('root ::= "\\x00"').begin(model.vocab, 0)  # no token has a zero byte
         with pytest.raises(ContextError, match="no token"):
             Sampler(grammar=grammar).sample(np.zeros(model.vocab.num_tokens, np.float32), [])

@@ -12,7 +12,7 @@ import pytest
 from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.interrupt import interruptible
 from specgguf.llama.model import Model
-from specgguf.models.header import Header
+from specgguf.models.header import ModelHeader
 from tests.contract import decode
 
 SETTINGS = ContextSettings(n_ctx=2048, n_threads=2, cache_type_k="f16", cache_type_v="f16", max_rows=1, n_batch=512)
@@ -21,7 +21,7 @@ SETTINGS = ContextSettings(n_ctx=2048, n_threads=2, cache_type_k="f16", cache_ty
 @pytest.fixture
 def context(toy_models):
     with (
-        closing(Model(Header.of_file(toy_models["target"], "target"), 0)) as model,
+        closing(Model(ModelHeader.of_file(toy_models["target"], "target"), 0)) as model,
         closing(LlamaContext(model, SETTINGS)) as context,
     ):
         yield context

@@ -12,7 +12,7 @@ from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.model import Model
 from specgguf.llama.quantize import quantize
 from specgguf.models import parity
-from specgguf.models.header import Header
+from specgguf.models.header import ModelHeader
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def open_model(toy_models):
     opened = []
 
     def open_one(name):
-        opened.append(Model(Header.of_file(toy_models[name], "target"), 0))
+        opened.append(Model(ModelHeader.of_file(toy_models[name], "target"), 0))
         return opened[-1]
 
     yield open_one
@@ -45,12 +45,14 @@ def test_a_long_token_is_given_whole(tmp_path):
     from tests.tiny import write_attention
 
     word = "▁" + "x" * 1000
-    with closing(Model(Header.of_file(write_attention(tmp_path / "long.gguf", words=[word]), "target"), 0)) as model:
+    with closing(
+        Model(ModelHeader.of_file(write_attention(tmp_path / "long.gguf", words=[word]), "target"), 0)
+    ) as model:
         assert model.vocab.piece(259) == b" " + b"x" * 1000
 
 
 def test_the_tokenizer_in_the_header_is_the_one_llama_uses(toy_models, open_model):
-    tokenizer = Header.of_file(toy_models["target"], "target").tokenizer
+    tokenizer = ModelHeader.of_file(toy_models["target"], "target").tokenizer
     vocab = open_model("target").vocab
     assert len(tokenizer.tokens) == vocab.num_tokens
     assert all(vocab.text(i) == text.decode() for i, text in enumerate(tokenizer.tokens))
@@ -67,7 +69,7 @@ def test_the_tokenizer_in_the_header_is_the_one_llama_uses(toy_models, open_mode
     ],
 )
 def test_parity_of_files(toy_models, name, verdict):
-    one, two = (Header.of_file(toy_models[name], "target").tokenizer for name in ("target", name))
+    one, two = (ModelHeader.of_file(toy_models[name], "target").tokenizer for name in ("target", name))
     assert parity.compare(one, two).verdict is verdict
 
 
@@ -77,11 +79,11 @@ def test_every_cut_of_a_file_is_a_model_error(toy_models, tmp_path):
     for share in range(0, 1000, 13):
         path.write_bytes(whole[: len(whole) * share // 1000])
         with pytest.raises(ModelError, match=r"target model: .*cut\.gguf"):
-            Model(Header.of_file(path, "target"), 0).close()
+            Model(ModelHeader.of_file(path, "target"), 0).close()
 
 
 def test_closing_twice_is_harmless(toy_models):
-    model = Model(Header.of_file(toy_models["target"], "target"), 0)
+    model = Model(ModelHeader.of_file(toy_models["target"], "target"), 0)
     context = LlamaContext(model, ContextSettings(64, 1, "f16", "f16", 1))
     for _ in range(2):
         context.close()
@@ -91,15 +93,15 @@ def test_closing_twice_is_harmless(toy_models):
         _ = model.pointer
 
 
-@pytest.mark.parametrize("narrowed", [True, False])
+@pytest.mark.parametrize("same_output_type", [True, False])
 @pytest.mark.parametrize("quant", ["Q4_0", "Q5_1", "IQ4_NL"])
-def test_only_a_drafts_output_matrix_is_no_wider_than_the_rest(toy_models, tmp_path, quant, narrowed):
+def test_only_a_drafts_output_matrix_is_no_wider_than_the_rest(toy_models, tmp_path, quant, same_output_type):
     small = tmp_path / "small.gguf"
-    quantize(toy_models["target"], small, quant, narrowed, lambda *_: None)
+    quantize(toy_models["target"], small, quant, same_output_type, lambda *_: None)
     types = {tensor.name: tensor.tensor_type.name for tensor in GGUFReader(small).tensors}
     output = "output.weight" if "output.weight" in types else "token_embd.weight"
     assert types["blk.0.ffn_up.weight"] == quant
-    assert types[output] == quant if narrowed else types[output] in ("Q6_K", "Q8_0")
+    assert types[output] == quant if same_output_type else types[output] in ("Q6_K", "Q8_0")
 
 
 def test_quantize(toy_models, tmp_path):
@@ -108,7 +110,7 @@ def test_quantize(toy_models, tmp_path):
     quantize(toy_models["target"], small, "Q8_0", False, lambda done, total: progress.append((done, total)))
     assert small.stat().st_size < 0.6 * toy_models["target"].stat().st_size
     assert [done for done, _ in progress] == list(range(1, progress[0][1] + 1))
-    one, two = (Header.of_file(path, "target").tokenizer for path in (toy_models["target"], small))
+    one, two = (ModelHeader.of_file(path, "target").tokenizer for path in (toy_models["target"], small))
     same = parity.compare(one, two)
     assert same.verdict is parity.Parity.IDENTICAL
 
@@ -126,7 +128,7 @@ def test_a_log_line_never_raises(toy_models):
 
     library.log_to(broken)
     try:
-        Model(Header.of_file(toy_models["target"], "target"), 0).close()
+        Model(ModelHeader.of_file(toy_models["target"], "target"), 0).close()
     finally:
         library.log_to(None)
 

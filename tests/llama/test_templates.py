@@ -5,7 +5,7 @@ import pytest
 from specgguf.errors import ModelError
 from specgguf.llama.model import Model
 from specgguf.llama.templates import ChatTemplate
-from specgguf.models.header import Header
+from specgguf.models.header import ModelHeader
 from specgguf.text.thought import opens_thought
 
 PROMPT = "{% if add_generation_prompt %}<assistant>{% endif %}"
@@ -57,7 +57,7 @@ HISTORY = [
 @pytest.fixture(scope="module")
 def open_model(toy_models):
     opened = {}
-    yield lambda name: opened.setdefault(name, Model(Header.of_file(toy_models[name], "target"), 0))
+    yield lambda name: opened.setdefault(name, Model(ModelHeader.of_file(toy_models[name], "target"), 0))
     for model in opened.values():
         model.close()
 

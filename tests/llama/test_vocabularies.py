@@ -19,7 +19,7 @@ from specgguf.conversation.transcript import Exchange, Transcript
 from specgguf.llama import library
 from specgguf.llama.templates import ChatTemplate
 from specgguf.llama.vocab import Vocab
-from specgguf.models.header import Header
+from specgguf.models.header import ModelHeader
 from specgguf.models.parity import Parity, Tokenizer, compare
 from specgguf.speculative.context import common_prefix
 
@@ -114,7 +114,7 @@ def read(path):
         "padding": lib.llama_vocab_pad(vocab),
     }
     result = Vocabulary(
-        tokenizer=Header.of_file(path, "target").tokenizer,
+        tokenizer=ModelHeader.of_file(path, "target").tokenizer,
         kind=lib.llama_vocab_type(vocab),
         bos=special["bos"] if lib.llama_vocab_get_add_bos(vocab) else None,
         eos=special["eos"] if lib.llama_vocab_get_add_eos(vocab) else None,
@@ -184,7 +184,7 @@ def test_a_conversation_in_the_template_of_a_real_model(name, system, renewed):
     path = files() / f"ggml-vocab-{name}.gguf"
     model = load(path)
     vocab = Vocab(lib.llama_model_get_vocab(model))
-    template = ChatTemplate(Header.of_file(path, "target").chat_template, name, vocab)
+    template = ChatTemplate(ModelHeader.of_file(path, "target").chat_template, name, vocab)
     exchanges, before = [], []
     for question, answer in (("Name a bird.", "A robin."), ("And a fish?", "1. trout\n2. pike"), ("A tree?", "")):
         prompt = template.render(Transcript("Be brief.", [*exchanges, Exchange(question)]).messages())

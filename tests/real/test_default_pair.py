@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specgguf.models.header import Header
+from specgguf.models.header import ModelHeader
 from specgguf.models.parity import Parity, compare
 from tests.cli.program import failure, specgguf, started
 
@@ -29,8 +29,8 @@ def test_it_answers_and_the_draft_helps(answer):
 
 
 def test_parity_of_the_pair_and_of_strangers(answer):
-    target = Header.of_file(Path(answer["target"]["path"]), "target").tokenizer
-    draft = Header.of_file(Path(answer["draft"]["path"]), "draft").tokenizer
+    target = ModelHeader.of_file(Path(answer["target"]["path"]), "target").tokenizer
+    draft = ModelHeader.of_file(Path(answer["draft"]["path"]), "draft").tokenizer
     assert compare(target, draft).verdict is Parity.IDENTICAL
     assert target.fingerprint == answer["target"]["fingerprint"] == answer["draft"]["fingerprint"]
     message, _ = failure(specgguf("run", "-d", "smollm2-135m:Q4_1", "hi"))
