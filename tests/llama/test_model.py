@@ -84,7 +84,7 @@ def test_every_cut_of_a_file_is_a_model_error(toy_models, tmp_path):
 
 def test_closing_twice_is_harmless(toy_models):
     model = Model(ModelHeader.of_file(toy_models["target"], "target"), 0)
-    context = LlamaContext(model, ContextSettings(64, 1, "f16", "f16", 1))
+    context = LlamaContext(model, ContextSettings(64, 1, "f16", "f16", 1, 64))
     for _ in range(2):
         context.close()
     for _ in range(2):
