@@ -7,19 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from specgguf.engine.checks import check_ctx, check_parity, num_layers
 from specgguf.engine.generation import Generation
 from specgguf.engine.memory import CostStore, Memory
 from specgguf.engine.settings import N_BATCH, EngineSettings, Mode
-from specgguf.errors import ContextError, ModelError, ParityError, UsageError, about
+from specgguf.errors import ContextError, ModelError, UsageError, about
 from specgguf.exact.choice import Arithmetic, WidthSurvey, candidates
 from specgguf.exact.profiles import Profiles
 from specgguf.llama import library
 from specgguf.llama.context import ContextSettings, LlamaContext, check_cache_type
 from specgguf.llama.grammar import GrammarText
-from specgguf.llama.model import ALL_LAYERS, Model
+from specgguf.llama.model import Model
 from specgguf.llama.templates import ChatTemplate, Message
 from specgguf.models.header import ModelHeader
-from specgguf.models.parity import Parity, ParityReport, compare
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.controller import Auto, Controller, Fixed, Plain
 from specgguf.speculative.drafters.base import Drafter
@@ -66,7 +66,7 @@ class Engine:
             target_header = ModelHeader.of_file(target, "target")
         with about("draft"):
             draft_header = ModelHeader.of_file(draft, "draft") if draft else None
-        self.parity = _check_parity(target_header, draft_header)
+        self.parity = check_parity(target_header, draft_header)
         self.num_threads = settings.n_threads or library.num_physical_cores()
         survey = WidthSurvey(target_header, layers, self.num_threads, profiles, on_progress)
         self.exact_choice = survey.choose(self._arithmetics) if settings.exact else None
@@ -79,12 +79,12 @@ class Engine:
         """Whether drafting is known not to change a bit."""
         with ExitStack() as resources:
             self.target = resources.enter_context(closing(Model(target_header, layers, self._arithmetic.repack)))
-            _check_ctx("--ctx", settings.n_ctx, self.target)
+            check_ctx("--ctx", settings.n_ctx, self.target)
             self.draft: Model | None = None
             """None also where the draft could not be used: `on_notice` was told why."""
             if draft_header:
                 self.draft = resources.enter_context(closing(Model(draft_header, draft_layers)))
-                _check_ctx("--draft-ctx", settings.draft_n_ctx, self.draft)
+                check_ctx("--draft-ctx", settings.draft_n_ctx, self.draft)
             self._models = resources.pop_all()
         self._drop_draft_without_rollback()
         self._open = ExitStack()
@@ -299,38 +299,3 @@ def open_survey(target: Path, n_gpu_layers: int | None, n_threads: int | None, p
     layers = num_layers("--gpu-layers", n_gpu_layers)
     threads = n_threads or library.num_physical_cores()
     return WidthSurvey(ModelHeader.of_file(target, "target"), layers, threads, profiles, lambda *_: None)
-
-
-def num_layers(option: str, wanted: int | None) -> int:
-    """Layers to place on a GPU: as `wanted`, else all if there is one; raises UsageError if there is none."""
-    if wanted is None:
-        return ALL_LAYERS if library.gpu_available() else 0
-    if wanted != 0 and not library.gpu_available():
-        raise UsageError(
-            f"{option}: this build of llama.cpp has no GPU to place layers on",
-            "leave it out, or rebuild with CMAKE_ARGS for your GPU (README.md, Install)",
-            (option.removeprefix("--"),),
-        )
-    return wanted
-
-
-def _check_ctx(option: str, n_ctx: int | None, model: Model) -> None:
-    if n_ctx and n_ctx > model.n_ctx_train:
-        raise UsageError(
-            f"{option} {n_ctx}: the {model.header.role} was trained with {model.n_ctx_train} tokens",
-            "give at most that, or leave it out",
-            (option.removeprefix("--"),),
-        )
-
-
-def _check_parity(target: ModelHeader, draft: ModelHeader | None) -> ParityReport | None:
-    if draft is None:
-        return None
-    report = compare(target.tokenizer, draft.tokenizer)
-    if report.verdict is Parity.INCOMPATIBLE:
-        raise ParityError(
-            f"{draft.path} cannot draft for {target.path}: {report.summary}",
-            "choose a draft of the same model family, or --speculate off",
-            ("target", "draft"),
-        )
-    return report

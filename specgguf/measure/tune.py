@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from specgguf.engine.engine import Engine, num_layers
+from specgguf.engine.checks import num_layers
+from specgguf.engine.engine import Engine
 from specgguf.engine.settings import N_BATCH, EngineSettings
 from specgguf.engine.workbench import Workbench, time_widths
 from specgguf.exact.choice import MAX_WIDTH
