@@ -1,0 +1,68 @@
+"""What the user should know is told by every command that opens models, whenever it turns out."""
+
+import json
+
+import pytest
+
+from tests import tiny
+from tests.cli.program import specgguf
+
+DROPPED = b"note: no draft model: draft model: llama.cpp cannot open a context"
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """A target whose heads take cells of 32 values, and a draft whose heads are too narrow for them."""
+    folder = tmp_path_factory.mktemp("heads")
+    with pytest.MonkeyPatch.context() as patch:
+        draft = tiny.write_attention(folder / "narrow.gguf")
+        patch.setattr(tiny, "HEADS", tiny.EMBED // 32)
+        target = tiny.write_attention(folder / "wide.gguf")
+    return ["-m", target, "-d", draft, "--cache-type-k", "q8_0", "-t", 1]
+
+
+@pytest.fixture
+def prompts(tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"category": "chat", "prompt": "the cat"}\n')
+    return path
+
+
+def test_a_draft_without_a_context_is_told_by_run(pair):
+    result = specgguf("run", *pair, "-n", 4, "hi")
+    assert result.returncode == 0
+    assert result.stderr.count(DROPPED) == 1
+
+
+def test_and_once_for_many_lines(pair):
+    result = specgguf("run", "--lines", *pair, "-n", 4, stdin=b"hi\nho\n")
+    assert result.returncode == 0
+    assert result.stderr.count(DROPPED) == 1
+    assert [json.loads(line)["draft"] for line in result.stdout.splitlines()] == [None, None]
+
+
+def test_and_by_chat(pair):
+    result = specgguf("chat", *pair, "-n", 4, stdin=b"hi\nho\n")
+    assert result.returncode == 0
+    assert result.stderr.count(DROPPED) == 1
+
+
+def test_and_by_bench(pair, prompts):
+    result = specgguf("bench", *pair, "-n", 4, "-k", 2, "--prompts", prompts, "--json")
+    assert result.returncode == 0
+    assert result.stderr.count(DROPPED) == 1
+    assert json.loads(result.stdout)["draft"] is None
+
+
+def test_and_by_tune(pair):
+    result = specgguf("tune", *pair, "--json", timeout=300)
+    assert result.returncode == 0
+    assert result.stderr.count(DROPPED) == 1
+    assert json.loads(result.stdout)["draft"] is None
+
+
+def test_a_draft_that_cannot_be_used_is_told_by_golden(toy_models, prompts, tmp_path):
+    models = ["-m", toy_models["target"], "-d", toy_models["recurrent"], "-t", 1]
+    result = specgguf("golden", "record", tmp_path / "golden.json", *models, "--prompts", prompts, "-n", 4)
+    assert result.returncode == 0
+    assert result.stderr.count(b"note: no draft model: the draft is a recurrent model") == 1
