@@ -1,6 +1,5 @@
 """`specgguf chat`: a conversation in the terminal."""
 
-import secrets
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -63,6 +62,8 @@ def chat(
 ) -> None:
     """Talk with the model; /help lists what else can be typed. Without a terminal, each line of stdin is a message."""
     shape.check()
+
+    import secrets
 
     from specgguf.cli.chat_commands import completions, note_loaded, read_transcript
     from specgguf.cli.session import Session

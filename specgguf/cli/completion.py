@@ -3,12 +3,14 @@
 import functools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from specgguf.errors import SpecggufError
-from specgguf.models.catalogue import Catalogue, load_catalogue
-from specgguf.models.locations import config_file
+
+if TYPE_CHECKING:
+    from specgguf.models.catalogue import Catalogue
 
 Offers = list[tuple[str, str]]
 """Words, and what to say about each."""
@@ -69,7 +71,10 @@ def _entries(folder: Path) -> Iterable[Path]:
 
 
 @functools.cache
-def _catalogue() -> Catalogue:
+def _catalogue() -> "Catalogue":
+    from specgguf.models.catalogue import Catalogue, load_catalogue
+    from specgguf.models.locations import config_file
+
     try:
         return load_catalogue(config_file("models.toml"))
     except SpecggufError:

@@ -6,7 +6,7 @@ the command of its name.
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -15,7 +15,9 @@ from specgguf.cli.options.precedence import OVERRIDDEN_BY
 from specgguf.cli.options.values import allowed, is_set
 from specgguf.errors import ConfigError, SpecggufError
 from specgguf.models.locations import config_file
-from specgguf.text.tomlfile import TomlFile, Where
+
+if TYPE_CHECKING:
+    from specgguf.text.tomlfile import TomlFile, Where
 
 CONFIG = "config.toml"
 _HELP = "docs/cli.md shows the form, and lists the options"
@@ -25,14 +27,14 @@ NOT_IN_FILE = (
 )
 """Keys of options that belong to one call only: they say what it is about, or agree to what it does."""
 
-Values = Mapping[Where, Any]
+Values = Mapping[tuple[str | int, ...], Any]
 """Values by where they stand in the file, the last of them being the option's key."""
 
 
 class Defaults(dict[str, Any]):
     """What the file says of a command's options: the values by parameter, as typer wants them."""
 
-    def __init__(self, file: TomlFile, places: Mapping[str, Where], values: Values) -> None:
+    def __init__(self, file: "TomlFile", places: "Mapping[str, Where]", values: Values) -> None:
         super().__init__({name: values[place] for name, place in places.items()})
         self._file = file
         self._places = places
@@ -68,6 +70,8 @@ def load_defaults(ctx: typer.Context) -> dict[str, Any] | None:
     path = config_file(CONFIG)
     if not os.path.lexists(path):
         return None
+    from specgguf.text.tomlfile import TomlFile
+
     file = TomlFile(path, _HELP)
     return _of_group(file, ctx, (), file.root, {})
 
@@ -80,7 +84,7 @@ def options_of(command: Any) -> dict[str, TyperOption]:  # noqa: ANN401
     return {max(option.opts, key=len).lstrip("-"): option for option in options}
 
 
-def _of_group(file: TomlFile, ctx: typer.Context, where: Where, table: Any, outer: Values) -> dict[str, Any]:  # noqa: ANN401
+def _of_group(file: "TomlFile", ctx: typer.Context, where: "Where", table: Any, outer: Values) -> dict[str, Any]:  # noqa: ANN401
     group = ctx.command
     assert isinstance(group, TyperGroup)
     file.table(where, table, [*options_of(group), *group.commands])
@@ -93,7 +97,7 @@ def _of_group(file: TomlFile, ctx: typer.Context, where: Where, table: Any, oute
     return found
 
 
-def _of_command(file: TomlFile, ctx: typer.Context, where: Where, table: Any, outer: Values) -> Defaults:  # noqa: ANN401
+def _of_command(file: "TomlFile", ctx: typer.Context, where: "Where", table: Any, outer: Values) -> Defaults:  # noqa: ANN401
     options = options_of(ctx.command)
     file.table(where, table, list(options))
     values = {**outer, **{(*where, key): value for key, value in table.items()}}
@@ -104,7 +108,7 @@ def _of_command(file: TomlFile, ctx: typer.Context, where: Where, table: Any, ou
     return Defaults(file, places, own)
 
 
-def _without_overridden(file: TomlFile, places: Mapping[str, Where], values: Values) -> dict[str, Where]:
+def _without_overridden(file: "TomlFile", places: "Mapping[str, Where]", values: Values) -> "dict[str, Where]":
     """Without what the table of a command overrides; raises ConfigError for two that exclude each other."""
     asked = {name: place for name, place in places.items() if is_set(values[place])}
     kept = dict(places)
@@ -119,7 +123,7 @@ def _without_overridden(file: TomlFile, places: Mapping[str, Where], values: Val
     return kept
 
 
-def _check(file: TomlFile, ctx: typer.Context, where: Where, option: TyperOption, value: Any) -> None:  # noqa: ANN401
+def _check(file: "TomlFile", ctx: typer.Context, where: "Where", option: TyperOption, value: Any) -> None:  # noqa: ANN401
     if where[-1] in NOT_IN_FILE:
         raise file.mistake(where, "is for the command line only", "take it out of the file")
     if not _fits(ctx, option, value):

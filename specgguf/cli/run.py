@@ -1,6 +1,5 @@
 """`specgguf run`: one answer."""
 
-import secrets
 import sys
 import time
 from collections.abc import Sequence
@@ -139,6 +138,8 @@ class _Prompter:
 
     def ask(self, text: str) -> "Answer":
         """What answers a text, while it is iterated. Thought is taken out only if it is to be hidden."""
+        import secrets
+
         from specgguf.conversation.answer import Answer
         from specgguf.text.thought import opens_thought
 

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import io
-import json
 import os
 import shutil
 import sys
@@ -92,6 +91,8 @@ def write_piece(text: str) -> None:
 
 def write_json(value: object) -> None:
     """One object on one line."""
+    import json
+
     write(json.dumps(value, ensure_ascii=False) + "\n")
 
 
