@@ -6,8 +6,8 @@ import multiprocessing
 import numpy as np
 import pytest
 
+from specgguf.engine import ngram_store as ngramstore
 from specgguf.engine.engine import Engine, EngineSettings
-from specgguf.engine.engine import ngram_store as ngramstore
 from specgguf.engine.ngram_store import NgramStore
 from specgguf.errors import UsageError
 from specgguf.exact.profiles import Profiles
