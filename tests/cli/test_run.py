@@ -190,6 +190,19 @@ def test_ctrl_c_and_sigterm_before_anything_is_there(pair, number, code):
     assert (process.returncode, err) == (code, b"")
 
 
+def test_ctrl_c_during_a_long_prefill(pair):
+    with started("run", *pair, "-c", 50_000, "-v") as process:
+        process.stdin.write(b"x" * 40_000)
+        process.stdin.close()
+        process.stdin = None
+        wait_for_log(process, b"n_threads=")  # the last thing said before it begins
+        time.sleep(0.2)  # one thread takes far longer for all of it
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, b"")
+    assert b"Traceback" not in err
+
+
 def test_a_stream_of_objects(pair):
     fixed = [*pair, "-n", 30, "--speculate", "fixed", "the cat"]
     result = specgguf("run", "--jsonl", *fixed)
