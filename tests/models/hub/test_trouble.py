@@ -28,7 +28,7 @@ def test_but_not_forever(world):
 def test_a_hub_that_asks_for_too_much_patience_is_not_waited_for(world):
     world.catalogue(mirror=False)
     world.hub.status, world.hub.retry_after = 429, "3600"
-    assert "limits how much" in failure(world.run(timeout=20))[0]
+    assert "limits how much" in failure(world.run())[0]
     assert len(world.gets()) == 1
 
 
