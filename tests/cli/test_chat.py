@@ -20,7 +20,7 @@ from specgguf.cli.options.models import Models
 from specgguf.conversation.chat import Answering, Chat
 from specgguf.conversation.transcript import Exchange, Transcript, load
 from specgguf.engine.engine import Engine
-from specgguf.engine.settings import EngineSettings
+from specgguf.engine.settings import EngineSettings, Mode
 from specgguf.engine.workbench import Workbench
 from specgguf.text.printable import visible
 from tests.cli.program import EXECUTABLE, STEADY, environment, failure, specgguf, started

@@ -29,11 +29,11 @@ def context(toy_models):
 
 
 def test_a_signal_aborts_the_batch_at_once(context, monkeypatch):
-    codes, decode = [], lib.llama_decode
+    codes, original = [], lib.llama_decode
 
     def interrupted(*arguments):
         os.kill(os.getpid(), signal.SIGINT)
-        codes.append(decode(*arguments))
+        codes.append(original(*arguments))
         return codes[-1]
 
     monkeypatch.setattr(lib, "llama_decode", interrupted)

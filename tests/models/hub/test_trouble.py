@@ -35,7 +35,7 @@ def test_a_hub_that_asks_for_too_much_patience_is_not_waited_for(world):
 def test_the_page_of_a_hotels_network_is_no_hub(world):
     world.hub.api_answer = b"<html>log in</html>"
     message, hint = failure(world.run(model=f"hf:{REPO}"))
-    assert message == f"{world.hub.url}/{REPO}: the answer is not that of a hub"
+    assert message == f"{world.hub.url}/{REPO}: the answer does not come from a hub"
     assert "log in" in hint
 
 
