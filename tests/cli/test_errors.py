@@ -22,9 +22,9 @@ def test_a_folder_is_no_model(tmp_path):
 
 def test_a_pipe_is_no_model(toy_models, tmp_path):
     os.mkfifo(tmp_path / "pipe.gguf")
-    assert "no regular file" in failure(specgguf("run", "-m", tmp_path / "pipe.gguf", "hi", timeout=20))[0]
+    assert "no regular file" in failure(specgguf("run", "-m", tmp_path / "pipe.gguf", "hi"))[0]
     models = ["-m", toy_models["target"], "-d", tmp_path / "pipe.gguf"]
-    assert "no regular file" in failure(specgguf("run", *models, "hi", timeout=20))[0]
+    assert "no regular file" in failure(specgguf("run", *models, "hi"))[0]
 
 
 def test_odd_names(toy_models, tmp_path):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests import tiny as models
-from tests.cli.program import failure, specgguf
+from tests.cli.program import STEADY, failure, specgguf
 
 SCHEMA = json.dumps(
     {
@@ -23,7 +23,7 @@ LONGEST = 400
 
 def answer(model, *options, draft=None):
     drafts = ["-d", draft, "--speculate", "fixed", "-k", "5"] if draft else ["--speculate", "off"]
-    result = specgguf("run", "-m", model, *drafts, "-n", 60, "--json", *options, "the cat sat")
+    result = specgguf("run", "-m", model, *drafts, *STEADY, "-n", 60, "--json", *options, "the cat sat")
     assert (result.returncode, result.stderr) == (0, b""), result.stderr
     return json.loads(result.stdout)
 
