@@ -1,15 +1,20 @@
 """The real executable, its streams as bytes."""
 
 import contextlib
+import io
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from unittest import mock
 
 import pexpect
+
+from specgguf.cli.app import main
 
 EXECUTABLE = Path(sys.executable).with_name("specgguf")
 STEADY = ("-t", "1", "--cache-type-k", "bf16", "--cache-type-v", "bf16")
@@ -31,6 +36,25 @@ def specgguf(*arguments, stdin=b"", timeout=120, **variables):
     return subprocess.run(
         command, input=stdin, capture_output=True, timeout=timeout, env=environment(**variables), check=False
     )
+
+
+def here(*arguments, stdin=b"", **variables):
+    """It in this process, which is quicker: for what ends before a model is loaded."""
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
+        files[0].write(stdin)
+        files[0].seek(0)
+        streams = dict(zip(("stdin", "stdout", "stderr"), map(io.TextIOWrapper, files), strict=True))
+        stack.enter_context(mock.patch.multiple(sys, argv=["specgguf", *map(str, arguments)], **streams))
+        stack.enter_context(mock.patch.dict(os.environ, environment(**variables), clear=True))
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+        for stream in streams.values():
+            stream.flush()
+        said = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0) for file in files[1:]]
+    return subprocess.CompletedProcess(arguments, code, *said)
 
 
 @contextlib.contextmanager
