@@ -83,7 +83,7 @@ def test_a_plain_table(toys):
     lines = run(toys, "tune", "-p", "toys").stdout.decode().splitlines()
     assert lines[0].split() == ["width", "ms", "at", "128", "relative"]
     assert lines[1].split()[::2] == ["1", "1.00"]
-    assert lines[-1].startswith("draft step after 128 tokens: ")
+    assert lines[-1].startswith("draft step (model) after 128 tokens: ")
 
 
 def test_quantizations_at_hand_are_compared_and_the_others_estimated(toys):
