@@ -16,7 +16,7 @@ NUM_ANSWERS = 2000
 @pytest.mark.sweep
 def test_one_token_answers_have_the_models_distribution_with_and_without_a_draft():
     models = Models("tiny", None, None, None, None)
-    with open_engine(open_store(), models, Speculate.AUTO, 4, EngineSettings()) as engine:
+    with open_engine(open_store(), models, Speculate.AUTO, 4, EngineSettings(n_threads=1)) as engine:
         prompt = engine.tokenize_chat([{"role": "user", "content": "Name an animal."}])
         answers = {}
         for num_draft in (0, 4):
