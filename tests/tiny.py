@@ -1,9 +1,9 @@
 """GGUF files with random weights, written when tests start.
 
-An attention model answers the same however its text is cut into batches, on any processor. Queries, keys and values
-are sums of a few equal steps, which every kernel of llama.cpp adds up without rounding, and one layer is all there is,
-so that nothing in the cache depends on the attention. What is left moves logits by some millionths, if cells are BF16:
-with F16 ones llama.cpp rounds the attention itself, by the number of threads.
+An attention model answers the same however its text is cut into batches. Queries, keys and values are sums of a few
+equal steps, which need no rounding in whatever order they are added up, and one layer is all there is, so that nothing
+in the cache depends on the attention. What is left moved logits by four millionths at most, with BF16 cells; with F16
+ones and several threads llama.cpp rounds the attention itself, behind 256 tokens.
 """
 
 from pathlib import Path

@@ -18,7 +18,7 @@ NUM_ANSWERS = 2000
 @pytest.mark.sweep
 def test_one_token_answers_have_the_models_distribution_with_and_without_a_draft():
     models = Models("tiny")
-    with closing(open_engine(open_store(), models, EngineSettings(num_draft=4))) as engine:
+    with closing(open_engine(open_store(), models, EngineSettings(num_draft=4, n_threads=1))) as engine:
         prompt = engine.tokenize_chat([{"role": "user", "content": "Name an animal."}])
         answers = {}
         for num_draft in (0, 4):
