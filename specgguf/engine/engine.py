@@ -21,6 +21,7 @@ from specgguf.llama.model import Model
 from specgguf.llama.templates import ChatTemplate, Message
 from specgguf.models.header import ModelHeader
 from specgguf.sampling.sampler import Sampler
+from specgguf.speculative.context import Rollback
 from specgguf.speculative.controller import Auto, Controller, Fixed, Plain
 from specgguf.speculative.drafters.base import Drafter
 from specgguf.speculative.drafters.model import ModelDrafter
@@ -86,7 +87,6 @@ class Engine:
                 self.draft = resources.enter_context(closing(Model(draft_header, draft_layers)))
                 check_ctx("--draft-ctx", settings.draft_n_ctx, self.draft)
             self._models = resources.pop_all()
-        self._drop_draft_without_rollback()
         self._open = ExitStack()
         self._contexts: list[LlamaContext] = []
         self._drafters: list[Drafter] = []
@@ -99,7 +99,8 @@ class Engine:
     @property
     def mode(self) -> Mode:
         """How drafts are made where a text does not say otherwise."""
-        return self.settings.mode if self.target.can_roll_back else Mode.OFF
+        nothing_goes_back = self._contexts and self._contexts[0].rollback is Rollback.NONE
+        return Mode.OFF if nothing_goes_back else self.settings.mode
 
     @property
     def speculative(self) -> bool:
@@ -169,6 +170,11 @@ class Engine:
             except ContextError as error:
                 self._drop_draft(error.message)
             else:
+                if Rollback.NONE in (context.rollback, drafting.rollback):
+                    self._drop_draft(
+                        "llama.cpp cannot copy the state of such a model, so that nothing can be taken back"
+                    )
+                    return context
                 self._drafters = [ModelDrafter(drafting, self.parity.num_shared, self.target.vocab.eog)]
         return context
 
@@ -197,12 +203,10 @@ class Engine:
             larger = f" or give a larger --ctx: the model knows {most}" if n_ctx < most else ": the model knows no more"
             raise ContextError(f"the prompt has {len(prompt)} tokens, the context {n_ctx}", f"shorten it{larger}")
         context = self.open(n_ctx)
-        if not self.target.can_roll_back:
-            context.clear()
         if grammar:
             sampler = replace(sampler, grammar=grammar.begin(self.target.vocab, len(prompt)))
         mode = mode or (Mode.FIXED if num_draft is not None else self.mode)
-        controller = self._controller(mode if self.target.can_roll_back else Mode.OFF, num_draft)
+        controller = self._controller(mode if context.rollback is not Rollback.NONE else Mode.OFF, num_draft)
         # As many as if this were the first text, whatever earlier ones have made of the context.
         end = n_ctx + 1 if max_tokens is None else len(prompt) + max_tokens
         sequence = TokenSequence(list(prompt), sampler, end, chooser)
@@ -243,7 +247,7 @@ class Engine:
         if self.exact_choice:
             lines.append(f"exact: {self.exact_choice}")
         lines += [f"drafts: {line}" for line in self.memory.policy.explain()]
-        lines += [f"{context.role} {context.settings}" for context in self._contexts]
+        lines += [f"{context.role} {context.settings}, rollback: {context.rollback}" for context in self._contexts]
         return lines
 
     def close(self) -> None:
@@ -270,6 +274,7 @@ class Engine:
             cache_type_v=arithmetic.cache_type_v,
             max_rows=max_rows,
             n_batch=N_BATCH,
+            replay_width=1 if self.exact_choice else None,
         )
         context = self._open.enter_context(closing(LlamaContext(model, settings)))
         self._contexts.append(context)
@@ -281,11 +286,6 @@ class Engine:
 
     def _llama_s(self) -> float:
         return sum(context.decode_s for context in self._contexts)
-
-    def _drop_draft_without_rollback(self) -> None:
-        for model in (self.target, self.draft):
-            if self.draft and model and not model.can_roll_back:
-                self._drop_draft(f"the {model.header.role} is a recurrent model, whose cache cannot be rolled back yet")
 
     def _drop_draft(self, reason: str) -> None:
         self._on_notice(f"no draft model: {reason}")

@@ -36,10 +36,10 @@ class Model:
         self.header = header
         self.vocab = Vocab(lib.llama_model_get_vocab(self._pointer))
         self.n_ctx_train = int(lib.llama_model_n_ctx_train(self._pointer))
-        self.can_roll_back = not (
+        self.has_recurrent_state = bool(
             lib.llama_model_is_recurrent(self._pointer) or lib.llama_model_is_hybrid(self._pointer)
         )
-        """Whether rejected draft tokens can be removed from its cache (attention only)."""
+        """Whether its cache is more than the cells of attention."""
         if self.n_ctx_train <= 0:
             self.close()
             raise ModelError(

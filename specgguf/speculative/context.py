@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,6 +14,19 @@ Hidden: TypeAlias = NDArray[np.float32]
 """Shape (tokens, width): what a layer, or several side by side, computed for each token."""
 
 _BLOCK = 256
+
+
+class Rollback(StrEnum):
+    """How a cache gives tokens back."""
+
+    PARTIAL = "partial"
+    """Cells are removed: attention, also within sliding windows."""
+    SNAPSHOTS = "snapshots"
+    """The state after each token of the last batch is kept: hybrids, where llama.cpp can."""
+    CHECKPOINT = "checkpoint"
+    """A copy of the state is restored, and what comes after it is evaluated again."""
+    NONE = "none"
+    """Everything is evaluated again from the start."""
 
 
 class Part(NamedTuple):
@@ -53,6 +67,9 @@ class Context(ABC):
         self.tokens: list[list[int]] = [[] for _ in range(n_seq)]
         self.decode_s = 0.0
         """Seconds spent inside the decoding library so far."""
+        self.rollback_s = 0.0
+        """Seconds spent on evaluating tokens again that a cut had taken along; not in `decode_s`."""
+        self.rollback = Rollback.PARTIAL
         self.n_ctx = n_ctx
         self.n_batch = n_batch
         self.max_rows = max_rows
@@ -65,6 +82,9 @@ class Context(ABC):
 
         The logits wanted, and the hidden states of all tokens if the context gives them, in the order of `parts`.
         """
+
+    def _mark(self, sequence: int, before_draft: bool = False) -> None:  # noqa: B027 (most caches need nothing)
+        """The sequence may be cut back to what it holds now: prepare for that, where it takes preparation."""
 
     def decode(self, parts: Sequence[Part], width: int = 0) -> list[Evaluated]:
         """Append tokens to one or several sequences, in one batch.
@@ -80,6 +100,9 @@ class Context(ABC):
             raise ValueError(f"{count} + {padding} tokens for a batch of {self.n_batch}")
         if any(len(part.tokens) > self.n_ctx - len(self.tokens[part.sequence]) for part in parts):
             raise ValueError(f"no room for {count} tokens in a context of {self.n_ctx}")
+        for part in parts:
+            if part.rows > 1:  # draft tokens, of which some may be rejected
+                self._mark(part.sequence, before_draft=True)
         padded = _padded(parts, padding) if padding else parts
         self._stale.update(part.sequence for part in parts)
         logits, hidden = self._evaluate(padded)
@@ -122,6 +145,7 @@ class Context(ABC):
             chunk = tokens[start : start + self.n_batch]
             wanted = max(0, rows + len(chunk) - (len(tokens) - start))
             yield from self.decode([Part(sequence, chunk, wanted)])
+        self._mark(sequence)
 
     def sync(self, sequence: int, tokens: Sequence[int], rows: int = 0) -> Logits:
         """The same at once: the logits of the last `rows` tokens.
