@@ -2,8 +2,9 @@
 
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from llama_cpp import llama_cpp as lib
@@ -13,7 +14,8 @@ from specgguf.llama.interrupt import abort_data, abort_function, interruptible
 from specgguf.llama.library import take_errors
 from specgguf.llama.model import Model
 from specgguf.llama.states import States
-from specgguf.speculative.context import Context, Hidden, Logits, Part, Rollback
+from specgguf.llama.taps import hidden_rows, switch_on
+from specgguf.speculative.context import NEXTN, Context, Hidden, Logits, Part, Rollback
 
 _NO_SLOT, _ABORTED = 1, 2
 
@@ -54,6 +56,8 @@ class ContextSettings:
     """Sequences that share the cache."""
     replay_width: int | None = None
     """Tokens of a batch at most where tokens are evaluated again; None: `n_batch`."""
+    taps: tuple[int, ...] = ()
+    """Layers whose inputs are wanted of every token; `NEXTN` for what MTP layers go on from."""
 
 
 class LlamaContext(Context):
@@ -99,6 +103,10 @@ class LlamaContext(Context):
         self._held: dict[int, range | None] = {}
         """By sequence, the positions that its last batch has filled; None where that did not come to its end."""
         self.rollback = self._kind_of_rollback(model)
+        self._n_embd = int(lib.llama_model_n_embd(model.pointer))
+        self._n_embd_out = int(lib.llama_model_n_embd_out(model.pointer))
+        for tap in settings.taps:
+            switch_on(self._pointer, tap)
         self._open_batch()
 
     def _kind_of_rollback(self, model: Model) -> Rollback:
@@ -118,7 +126,7 @@ class LlamaContext(Context):
             self._batch.seq_id[i][0] = 0
         self._filled_with = [0] * self.n_batch  # the sequence of each place
 
-    def _evaluate(self, parts: Sequence[Part]) -> tuple[Logits, Hidden | None]:
+    def _evaluate(self, parts: Sequence[Part]) -> tuple[Logits, Mapping[int, Hidden]]:
         if self._pointer is None:
             raise ValueError("the context is closed")
         code = _ABORTED
@@ -137,8 +145,13 @@ class LlamaContext(Context):
             if not pointer:
                 raise ContextError(f"{self.role} model: llama.cpp gave no logits", "this is a bug: report it")
             logits = np.ctypeslib.as_array(pointer, (rows, self._n_vocab))
+        num_tokens = int(self._batch.n_tokens)
+        hidden = {tap: hidden_rows(self._pointer, tap, num_tokens, self._tap_width(tap)) for tap in self.settings.taps}
         self.decode_s += time.perf_counter() - begin
-        return logits, None
+        return logits, hidden
+
+    def _tap_width(self, tap: int) -> int:
+        return self._n_embd_out if tap == NEXTN else self._n_embd
 
     def _decode(self, parts: Sequence[tuple[int, Part]]) -> int:
         """Decode parts, each from a position on; llama.cpp's code. What fails leaves a cache that nobody knows."""
@@ -222,6 +235,13 @@ class LlamaContext(Context):
             self._check(self._decode([(start, part)]))
             start += len(part.tokens)
         self.rollback_s += time.perf_counter() - begin
+
+    @property
+    def pointer(self) -> Any:  # noqa: ANN401 (a ctypes pointer)
+        """For heads that share cells or tables with it."""
+        if self._pointer is None:
+            raise ValueError("the context is closed")
+        return self._pointer
 
     def close(self) -> None:
         """Free the cache; closing again does nothing."""

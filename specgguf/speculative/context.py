@@ -1,8 +1,9 @@
 """What a model's KV cache holds, and how it is made to hold something else."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 Logits: TypeAlias = NDArray[np.float32]
 """Shape (rows, n_vocab); row i is the distribution of the token after the i-th token asked for."""
 Hidden: TypeAlias = NDArray[np.float32]
-"""Shape (tokens, width): what a layer, or several side by side, computed for each token."""
+"""Shape (tokens, width): what a layer computed for each token."""
+NEXTN = -1
+"""Stands for a layer where what counts is the target's last hidden state, from which MTP layers go on."""
 
 _BLOCK = 256
 
@@ -40,15 +43,15 @@ class Part(NamedTuple):
 class Evaluated(NamedTuple):
     """Tokens of one sequence that have been evaluated, the first of them at position `start`.
 
-    `logits` are those of the last tokens, as many as were asked for; `hidden` are the hidden states of all of them,
-    None unless the context was opened to give them. Both are views, valid until the context's next batch.
+    `logits` are those of the last tokens, as many as were asked for; `hidden` are the inputs of layers for all of
+    them, by layer, if the context was opened to give some. All are views, valid until the context's next batch.
     """
 
     sequence: int
     start: int
     tokens: Sequence[int]
     logits: Logits
-    hidden: Hidden | None = None
+    hidden: Mapping[int, Hidden] = MappingProxyType({})
 
 
 class Context(ABC):
@@ -77,10 +80,11 @@ class Context(ABC):
         """Sequences of which the cache may hold more than their tokens."""
 
     @abstractmethod
-    def _evaluate(self, parts: Sequence[Part]) -> tuple[Logits, Hidden | None]:
+    def _evaluate(self, parts: Sequence[Part]) -> tuple[Logits, Mapping[int, Hidden]]:
         """Cut every sequence in `_stale` back to its tokens, then append `parts`.
 
-        The logits wanted, and the hidden states of all tokens if the context gives them, in the order of `parts`.
+        The logits wanted, and by layer the hidden states of all tokens if the context gives some, both in the order of
+        `parts`.
         """
 
     def _mark(self, sequence: int, before_draft: bool = False) -> None:  # noqa: B027 (most caches need nothing)
@@ -109,12 +113,12 @@ class Context(ABC):
         self._stale = {parts[-1].sequence} if padding else set()
         return self._appended(parts, logits, hidden)
 
-    def _appended(self, parts: Sequence[Part], logits: Logits, hidden: Hidden | None) -> list[Evaluated]:
+    def _appended(self, parts: Sequence[Part], logits: Logits, hidden: Mapping[int, Hidden]) -> list[Evaluated]:
         """Record what the batch has appended, and hand out the rows."""
         evaluated, row, at = [], 0, 0
         for sequence, tokens, rows in parts:
             start = len(self.tokens[sequence])
-            states = None if hidden is None else hidden[at : at + len(tokens)]
+            states = {layer: rows_of[at : at + len(tokens)] for layer, rows_of in hidden.items()}
             evaluated.append(Evaluated(sequence, start, tokens, logits[row : row + rows], states))
             self.tokens[sequence] += tokens
             row, at = row + rows, at + len(tokens)

@@ -13,8 +13,11 @@ from specgguf.speculative.verify import Verdict
 class Controller(Protocol):
     """Decides round by round; nothing it does can change the text."""
 
-    def begin(self, sequence: TokenSequence, num_kept: int) -> None:
-        """A text begins or goes on; the target's cache keeps the first `num_kept` tokens of its sequence."""
+    def begin(self, sequence: TokenSequence, num_kept: int) -> int:
+        """A text begins or goes on; the target's cache holds the first `num_kept` tokens of its sequence.
+
+        How many of them it may keep: a drafter may need some of them to be evaluated once more.
+        """
 
     def read(self, evaluated: Evaluated, num_kept: int) -> None:
         """The target has evaluated tokens, of which the first `num_kept` stay; nothing has been rolled back yet."""
@@ -38,8 +41,9 @@ class Plain:
         """`widths`: the only ones to decode, all if empty."""
         self._widths = widths
 
-    def begin(self, sequence: TokenSequence, num_kept: int) -> None:
-        """Nothing to prepare."""
+    def begin(self, sequence: TokenSequence, num_kept: int) -> int:
+        """All of them."""
+        return num_kept
 
     def read(self, evaluated: Evaluated, num_kept: int) -> None:
         """Nobody reads it."""
@@ -66,9 +70,9 @@ class Fixed(Plain):
         self._drafter = drafter
         self._num_draft = num_draft
 
-    def begin(self, sequence: TokenSequence, num_kept: int) -> None:
-        """Tell the drafter."""
-        self._drafter.begin(sequence, num_kept)
+    def begin(self, sequence: TokenSequence, num_kept: int) -> int:
+        """As many as the drafter can go on from."""
+        return self._drafter.begin(sequence, num_kept)
 
     def read(self, evaluated: Evaluated, num_kept: int) -> None:
         """Hand it on to the drafter."""
@@ -103,12 +107,17 @@ class Auto:
         self._drafters = [(drafter, policy.rule(drafter)) for drafter in drafters]
         self._on_change = on_change
 
-    def begin(self, sequence: TokenSequence, num_kept: int) -> None:
-        """A new text for all drafters."""
+    def begin(self, sequence: TokenSequence, num_kept: int) -> int:
+        """As many as all drafters can go on from."""
         self._policy.begin(len(sequence.tokens))
+        most = -1
+        while num_kept != most:  # whoever was asked before one that needs more goes back further, too
+            most = num_kept
+            for drafter, _ in self._drafters:
+                num_kept = drafter.begin(sequence, num_kept)
         for drafter, rule in self._drafters:
-            drafter.begin(sequence, num_kept)
             rule.begin(drafter.backlog(sequence))
+        return num_kept
 
     def read(self, evaluated: Evaluated, num_kept: int) -> None:
         """Hand it on to all drafters, whoever has drafted."""

@@ -24,7 +24,8 @@ class Round:
 def prefill(target: Context, controller: Controller, sequence: TokenSequence) -> None:
     """Make the cache hold the prompt but for its last token; the drafters read what is evaluated for it."""
     prompt = sequence.tokens[:-1]
-    controller.begin(sequence, common_prefix(target.tokens[sequence.id], prompt))
+    num_kept = controller.begin(sequence, common_prefix(target.tokens[sequence.id], prompt))
+    target.truncate(sequence.id, num_kept)
     for evaluated in target.feed(sequence.id, prompt):
         controller.read(evaluated, len(evaluated.tokens))
 

@@ -84,9 +84,10 @@ class NgramDrafter:
         for token in self._own.tokens:
             self._elsewhere.advance(token)
 
-    def begin(self, sequence: TokenSequence, num_kept: int) -> None:
-        """Take up the prompt."""
+    def begin(self, sequence: TokenSequence, num_kept: int) -> int:
+        """All of them; takes up the prompt."""
         self._take_up(sequence.tokens)
+        return num_kept
 
     def read(self, evaluated: Evaluated, num_kept: int) -> None:
         """Nothing: tokens are all it needs, and `draft` sees them."""
