@@ -187,6 +187,12 @@ class LlamaContext(Context):
                 "with -v llama.cpp says more",
             )
 
+    def settle(self) -> None:
+        """Cut now what the next batch would cut first: for a head that reads these cells."""
+        for sequence in list(self._stale):
+            self._go_back(sequence, len(self.tokens[sequence]))
+        self._stale.clear()
+
     def _mark(self, sequence: int, before_draft: bool = False) -> None:
         if self.rollback is Rollback.CHECKPOINT or (self.rollback is Rollback.SNAPSHOTS and not before_draft):
             begin = time.perf_counter()

@@ -31,6 +31,8 @@ class HeadSettings(NamedTuple):
     is_mtp: bool = False
     """Whether it is the MTP layers of its model that compute."""
     is_causal: bool = True
+    shares_cells: bool = False
+    """Whether it reads the target's cells instead of having its own."""
     gives_rows: bool = True
     """Whether its own hidden states are wanted."""
 
@@ -59,6 +61,7 @@ class LlamaHead:
                 f"{model.header.role} model: llama.cpp cannot open a context for this head: {take_errors()}",
                 "is it made for this target? --draft none does without",
             )
+        self._target = target if settings.shares_cells else None
         self.role = model.header.role
         self.decode_s = 0.0
         self.n_ctx, self.n_batch = target.n_ctx, settings.n_batch
@@ -114,6 +117,8 @@ class LlamaHead:
         with_outputs: bool,
     ) -> None:
         count = len(tokens) if tokens is not None else 0 if rows is None else len(rows)
+        if self._target:
+            self._target.settle()
         batch, arrays = lib.llama_batch(), []
         batch.n_tokens = count
 
