@@ -17,8 +17,10 @@ settings.register_profile("quick", phases=(Phase.explicit, Phase.reuse, Phase.ge
 
 @pytest.fixture(scope="session", autouse=True)
 def _nobodys_config(tmp_path_factory):
-    """No config.toml or models.toml of whoever runs the tests; pip's own settings stay, to fetch models with."""
+    """Neither config.toml nor models.toml are of whoever runs the tests; pip's settings stay, to fetch models with."""
     folder = tmp_path_factory.mktemp("config")
+    (folder / "specgguf").mkdir()
+    (folder / "specgguf" / "config.toml").write_text("threads = 1\n")  # for a toy, two threads mostly wait
     pip = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "pip"
     if pip.exists():
         (folder / "pip").symlink_to(pip)

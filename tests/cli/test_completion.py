@@ -24,7 +24,7 @@ def offers(line, shell="bash", **variables):
     last = line.rpartition(" ")[2]
     protocol = {name: text.format(count=line.count(" "), last=last) for name, text in others.items()}
     asked = environment(**{words: line, **protocol, "_SPECGGUF_COMPLETE": f"complete_{shell}"}, **variables)
-    result = subprocess.run([EXECUTABLE], capture_output=True, env=asked, timeout=20, check=False)
+    result = subprocess.run([EXECUTABLE], capture_output=True, env=asked, timeout=60, check=False)
     assert (result.returncode, result.stderr) == (0, b"")
     return result.stdout.decode()
 
@@ -88,7 +88,7 @@ def test_a_broken_catalogue_offers_nothing(tmp_path):
 def test_a_tab_loads_no_engine():
     asked = environment(COMP_WORDS="specgguf run -m s", COMP_CWORD=3, _SPECGGUF_COMPLETE="complete_bash")
     command = [sys.executable, "-X", "importtime", "-m", "specgguf"]
-    result = subprocess.run(command, capture_output=True, env=asked, timeout=20, check=True)
+    result = subprocess.run(command, capture_output=True, env=asked, timeout=60, check=True)
     assert b"smollm2-135m" in result.stdout
     for module in (b"llama_cpp", b"huggingface_hub", b"numpy", b"rich"):
         assert module not in result.stderr
@@ -96,7 +96,7 @@ def test_a_tab_loads_no_engine():
 
 def test_installed_in_bash_it_works(tmp_path):
     variables = {"HOME": tmp_path, "PATH": f"{EXECUTABLE.parent}:/usr/bin:/bin", "PS1": "ready> ", "TERM": "dumb"}
-    child = pexpect.spawn("bash", ["--norc", "-i"], env=environment(**variables), timeout=20)
+    child = pexpect.spawn("bash", ["--norc", "-i"], env=environment(**variables), timeout=60)
     child.expect("ready> ")
     child.sendline("specgguf --install-completion; source ~/.bashrc")
     child.expect("completion installed in")
@@ -114,7 +114,7 @@ def of_shell(name, option, folder):
     shutil.copy(shutil.which("bash"), shell)
     asked = environment(HOME=folder, PATH=f"{EXECUTABLE.parent}:/usr/bin:/bin")
     result = subprocess.run(
-        [shell, "-c", f"specgguf {option}; exit $?"], capture_output=True, env=asked, timeout=20, check=True
+        [shell, "-c", f"specgguf {option}; exit $?"], capture_output=True, env=asked, timeout=60, check=True
     )
     assert result.stderr == b""
     return result.stdout.decode()

@@ -9,7 +9,7 @@ from typer.main import get_command
 from specgguf.cli.app import app
 from specgguf.cli.defaults import options_of
 from specgguf.cli.opening import open_store
-from tests.cli.program import failure, specgguf
+from tests.cli.program import failure, here, specgguf
 
 
 @pytest.fixture
@@ -29,6 +29,17 @@ def ask(tmp_path):
         return specgguf(*arguments, XDG_CONFIG_HOME=tmp_path, **options)
 
     return ask
+
+
+@pytest.fixture
+def refused(tmp_path):
+    """The error and the hint of a command that ends before a model is loaded."""
+
+    def refused(*arguments, **options):
+        result = here(*arguments, XDG_CONFIG_HOME=tmp_path)
+        return failure(result, **{"code": result.returncode, **options})
+
+    return refused
 
 
 def found(result):
@@ -130,9 +141,9 @@ def test_what_excludes_each_other_on_the_command_line_gives_way_to_it(write, ask
         ("[", "config.toml: ", "correct the file"),
     ],
 )
-def test_a_mistake_is_named_by_its_line(write, ask, text, named, hint):
+def test_a_mistake_is_named_by_its_line(write, refused, text, named, hint):
     path = write(text)
-    message, help_ = failure(ask("pairs"))
+    message, help_ = refused("pairs", code=1)
     assert message.startswith(str(path))
     assert named in message
     assert hint in help_
@@ -183,10 +194,9 @@ def test_the_table_of_a_command_sets_aside_what_is_at_the_top(write, ask):
         ("report = 'x.txt'", ["bench"], "line 1: report"),
     ],
 )
-def test_an_error_tells_that_the_value_is_of_the_file(write, ask, text, arguments, place):
+def test_an_error_tells_that_the_value_is_of_the_file(write, refused, text, arguments, place):
     path = write(text)
-    result = ask(*arguments)
-    message, _ = failure(result, code=result.returncode)
+    message, _ = refused(*arguments)
     assert message.endswith(f" ({path}, {place})")
 
 
@@ -216,7 +226,7 @@ def test_an_error_about_the_command_line_does_not_name_the_file(write, ask):
     assert failure(ask("run", "--grammar", "no-such-file", "hi"), code=2)[0].endswith("or directory")
 
 
-def test_every_flag_that_the_file_may_set_can_be_taken_back(write, ask, toy_models):
+def test_every_flag_that_the_file_may_set_can_be_taken_back(write, ask, refused, toy_models):
     flags = [
         (where, key)
         for where, command in get_command(app).commands.items()
@@ -225,7 +235,7 @@ def test_every_flag_that_the_file_may_set_can_be_taken_back(write, ask, toy_mode
     ]
     for where, key in flags:
         write(f"[{where}]\n{key} = true\n")
-        assert "is for the command line only" in failure(ask("pairs"))[0]
+        assert "is for the command line only" in refused("pairs")[0]
     write("json = true\nshow-draft = true\nexact = true\nverbose = true\nno-think = true\noffline = true\n")
     model = ["-m", toy_models["target"], "--speculate", "off", "-n", 3, "hi"]
     off = ["--no-json", "--no-show-draft", "--no-exact", "--no-verbose", "--think", "--no-offline"]

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tests.cli.program import failure, specgguf
+from tests.cli.program import failure, here
 
 DONE = "data: [DONE]\n\n"
 
@@ -88,7 +88,7 @@ def prompts(tmp_path):
 @pytest.fixture
 def bench(prompts):
     def run(*arguments, **variables):
-        return specgguf("bench", "--prompts", prompts, "-n", 8, *arguments, NO_PROXY="127.0.0.1", **variables)
+        return here("bench", "--prompts", prompts, "-n", 8, *arguments, NO_PROXY="127.0.0.1", **variables)
 
     return run
 

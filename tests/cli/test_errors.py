@@ -6,25 +6,25 @@ import subprocess
 
 import pytest
 
-from tests.cli.program import EXECUTABLE, environment, failure, specgguf
+from tests.cli.program import EXECUTABLE, environment, failure, here, specgguf
 
 
 def test_no_such_file(tmp_path):
     path = tmp_path / "missing.gguf"
-    message, hint = failure(specgguf("run", "-m", path, "hi"))
+    message, hint = failure(here("run", "-m", path, "hi"))
     assert message == f"target model: no such file: {path}"
     assert "path" in hint
 
 
 def test_a_folder_is_no_model(tmp_path):
-    assert "target model" in failure(specgguf("run", "-m", tmp_path, "hi"))[0]
+    assert "target model" in failure(here("run", "-m", tmp_path, "hi"))[0]
 
 
 def test_a_pipe_is_no_model(toy_models, tmp_path):
     os.mkfifo(tmp_path / "pipe.gguf")
-    assert "not a regular file" in failure(specgguf("run", "-m", tmp_path / "pipe.gguf", "hi", timeout=20))[0]
+    assert "not a regular file" in failure(specgguf("run", "-m", tmp_path / "pipe.gguf", "hi"))[0]
     models = ["-m", toy_models["target"], "-d", tmp_path / "pipe.gguf"]
-    assert "not a regular file" in failure(specgguf("run", *models, "hi", timeout=20))[0]
+    assert "not a regular file" in failure(specgguf("run", *models, "hi"))[0]
 
 
 def test_odd_names(toy_models, tmp_path):
@@ -40,7 +40,7 @@ def test_odd_names(toy_models, tmp_path):
 
 
 def test_raw_text_has_no_system_message(toy_models):
-    failure(specgguf("run", "-m", toy_models["target"], "--raw", "--system", "x", "hi"), code=2)
+    failure(here("run", "-m", toy_models["target"], "--raw", "--system", "x", "hi"), code=2)
 
 
 @pytest.mark.parametrize("role", ["target", "draft"])
@@ -49,7 +49,7 @@ def test_not_a_gguf(toy_models, tmp_path, role, content):
     path = tmp_path / "text.gguf"
     path.write_bytes(content)
     models = {"target": toy_models["target"], "draft": toy_models["draft"], role: path}
-    message, hint = failure(specgguf("run", "-m", models["target"], "-d", models["draft"], "hi"))
+    message, hint = failure(here("run", "-m", models["target"], "-d", models["draft"], "hi"))
     assert message.startswith(f"{role} model: ")
     assert str(path) in message
     assert hint
@@ -62,7 +62,7 @@ def test_a_truncated_gguf(toy_models, tmp_path, role, share):
     whole = toy_models[role].read_bytes()
     path.write_bytes(whole[: int(len(whole) * share)])
     models = {"target": toy_models["target"], "draft": toy_models["draft"], role: path}
-    message, hint = failure(specgguf("run", "-m", models["target"], "-d", models["draft"], "hi"))
+    message, hint = failure(here("run", "-m", models["target"], "-d", models["draft"], "hi"))
     assert message.startswith(f"{role} model: ")
     assert str(path) in message
     assert "download" in hint
@@ -81,29 +81,29 @@ def test_a_file_on_which_llama_aborts(toy_models, tmp_path):
 
 
 def test_an_unknown_pair_names_the_nearest():
-    message, hint = failure(specgguf("run", "-p", "qwen2.5-coder-15b", "hi"))
+    message, hint = failure(here("run", "-p", "qwen2.5-coder-15b", "hi"))
     assert message == "unknown pair: qwen2.5-coder-15b"
     assert "qwen2.5-coder-1.5b" in hint
 
 
 def test_an_unknown_model():
-    message, hint = failure(specgguf("run", "-m", "smollm2-135", "hi"))
+    message, hint = failure(here("run", "-m", "smollm2-135", "hi"))
     assert "smollm2-135" in message
     assert "smollm2-135m" in hint
 
 
 def test_an_unknown_quantization_lists_what_there_is():
-    message, hint = failure(specgguf("run", "-m", "smollm2-135m:Q9", "hi"))
+    message, hint = failure(here("run", "-m", "smollm2-135m:Q9", "hi"))
     assert "no quantization Q9" in message
     assert "smollm2-135m:Q4_1" in hint
 
 
 def test_pair_and_target_exclude_each_other(toy_models):
-    failure(specgguf("run", "-p", "tiny", "-m", toy_models["target"], "hi"), code=2)
+    failure(here("run", "-p", "tiny", "-m", toy_models["target"], "hi"), code=2)
 
 
 def test_an_incompatible_draft_is_named_with_the_first_difference(toy_models):
-    message, hint = failure(specgguf("run", "-m", toy_models["target"], "-d", toy_models["foreign"], "hi"))
+    message, hint = failure(here("run", "-m", toy_models["target"], "-d", toy_models["foreign"], "hi"))
     assert str(toy_models["foreign"]) in message
     assert "first differing id 268: target '▁dog', draft '▁fox'" in message
     assert "--speculate off" in hint
@@ -118,7 +118,7 @@ def test_a_prompt_longer_than_the_context(toy_models):
 
 @pytest.mark.parametrize("arguments", [[], [""], ["  "], ["--raw"]])
 def test_no_prompt(arguments):
-    message, hint = failure(specgguf("run", *arguments), code=2)
+    message, hint = failure(here("run", *arguments), code=2)
     assert message == "no prompt"
     assert "specgguf run" in hint
 
@@ -153,12 +153,12 @@ def test_no_prompt(arguments):
 )
 def test_bad_option_values_are_usage_errors_that_name_the_option(toy_models, arguments, named):
     models = ["-m", toy_models["target"], "-d", toy_models["draft"]]
-    assert named in failure(specgguf("run", *models, *arguments, "hi"), code=2)[0]
+    assert named in failure(here("run", *models, *arguments, "hi"), code=2)[0]
 
 
 def test_no_command_and_an_unknown_one():
-    assert "command" in failure(specgguf(), code=2)[0].lower()
-    assert "walk" in failure(specgguf("walk"), code=2)[0]
+    assert "command" in failure(here(), code=2)[0].lower()
+    assert "walk" in failure(here("walk"), code=2)[0]
 
 
 def test_gpu_layers_without_a_gpu(toy_models):
@@ -209,7 +209,7 @@ def test_no_chat_template(toy_models, tmp_path):
 
 @pytest.mark.parametrize("stdin", [b"caf\xe9", b"\x80", b"a\0b"])
 def test_what_is_no_text_on_stdin(stdin):
-    assert "stdin" in failure(specgguf("run", stdin=stdin), code=2)[0]
+    assert "stdin" in failure(here("run", stdin=stdin), code=2)[0]
 
 
 def test_an_argument_that_is_no_text():

@@ -300,12 +300,8 @@ def perhaps_valid(toy, dice):
 def run(path):
     """The program's end, its peak of memory in bytes and the processor's seconds; killed if it never ends."""
     command = [EXECUTABLE, "run", "-m", path, "--speculate", "off", "-t", "1", "-n", "2", "hi"]
-    # Nearly all of the time goes into starting: a quarter less of it without numpy's threads and with compiled modules.
-    variables = environment(
-        OPENBLAS_NUM_THREADS=1, PYTHONDONTWRITEBYTECODE=None, PYTHONPYCACHEPREFIX=path.parents[1] / "pyc"
-    )
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=variables)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment())
         clock = threading.Timer(PATIENCE_S, os.kill, (process.pid, signal.SIGKILL))
         clock.start()
         _, status, usage = os.wait4(process.pid, 0)

@@ -120,7 +120,7 @@ def open_stdin(monkeypatch):
 
 
 def test_an_open_stdin_that_stays_silent_is_given_up(pair, open_stdin, monkeypatch, capfd):
-    monkeypatch.setattr(stdin, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(stdin, "_MAX_WAIT_S", 0.1)
     app(["run", *map(str, pair), "-n", "3", "--no-stats", "the cat"], standalone_mode=False)
     out, err = capfd.readouterr()
     assert out == answer(*pair, "-n", 3, "the cat")["text"]

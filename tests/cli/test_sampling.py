@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests import tiny as models
-from tests.cli.program import failure, specgguf
+from tests.cli.program import STEADY, failure, here, specgguf
 
 SCHEMA = json.dumps(
     {
@@ -23,7 +23,7 @@ LONGEST = 400
 
 def answer(model, *options, draft=None):
     drafts = ["-d", draft, "--speculate", "fixed", "-k", "5"] if draft else ["--speculate", "off"]
-    result = specgguf("run", "-m", model, *drafts, "-n", 60, "--json", *options, "the cat sat")
+    result = specgguf("run", "-m", model, *drafts, *STEADY, "-n", 60, "--json", *options, "the cat sat")
     assert (result.returncode, result.stderr) == (0, b""), result.stderr
     return json.loads(result.stdout)
 
@@ -71,7 +71,7 @@ def test_mistakes_are_errors_before_a_model_is_loaded(tmp_path, options, named):
     (tmp_path / "bad").write_text("root ::= nothing ( \n")
     paths = {"BAD": tmp_path / "bad", "MISSING": tmp_path / "missing"}
     options = [paths.get(option, option) for option in options]
-    message, _ = failure(specgguf("run", "-m", tmp_path / "no-such-model.gguf", *options, "hi"), code=2)
+    message, _ = failure(here("run", "-m", tmp_path / "no-such-model.gguf", *options, "hi"), code=2)
     assert named in message
 
 

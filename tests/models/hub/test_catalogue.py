@@ -7,7 +7,7 @@ import pytest
 
 from specgguf.models.catalogue import load_catalogue
 from specgguf.models.files import DerivedFile, SplitFile
-from tests.cli.program import environment, failure, specgguf
+from tests.cli.program import environment, failure, here
 from tests.models.hub.world import NAME
 
 SCRIPTS = Path(__file__).parents[3] / "scripts"
@@ -121,7 +121,7 @@ def test_the_shipped_catalogue():
 def test_a_mistake_is_named_by_line_and_key(own, old, new, line, what):
     assert GOOD.count(old) >= 1
     own.write_text(GOOD.replace(old, new, 1))
-    message, hint = failure(specgguf("pairs", XDG_CONFIG_HOME=own.parent.parent))
+    message, hint = failure(here("pairs", XDG_CONFIG_HOME=own.parent.parent))
     assert what in message
     assert str(own) in message
     assert hint
@@ -132,16 +132,16 @@ def test_a_mistake_is_named_by_line_and_key(own, old, new, line, what):
 def test_a_catalogue_that_is_no_file_is_not_ignored(own):
     own.unlink()
     own.symlink_to("nowhere")
-    assert "cannot read" in failure(specgguf("pairs", XDG_CONFIG_HOME=own.parent.parent))[0]
+    assert "cannot read" in failure(here("pairs", XDG_CONFIG_HOME=own.parent.parent))[0]
     own.unlink()
     own.mkdir()
-    assert "cannot read" in failure(specgguf("pairs", XDG_CONFIG_HOME=own.parent.parent))[0]
+    assert "cannot read" in failure(here("pairs", XDG_CONFIG_HOME=own.parent.parent))[0]
 
 
 @pytest.mark.parametrize("content", ["[pairs\n[models]", "\0", "a = 1\na = 2\n[pairs]"])
 def test_what_is_no_toml_is_named_by_its_line(own, content):
     own.write_text(content)
-    message, _ = failure(specgguf("pairs", XDG_CONFIG_HOME=own.parent.parent))
+    message, _ = failure(here("pairs", XDG_CONFIG_HOME=own.parent.parent))
     assert str(own) in message
     assert "line" in message
 

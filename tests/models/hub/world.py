@@ -73,7 +73,18 @@ class World:
 
     def run(self, *arguments, model="toy:Q4_0", **variables):
         return specgguf(
-            "run", "-m", model, "--speculate", "off", "-n", 2, *arguments, "hi", **{**self.variables, **variables}
+            "run",
+            "-m",
+            model,
+            "--speculate",
+            "off",
+            "-t",
+            1,
+            "-n",
+            2,
+            *arguments,
+            "hi",
+            **{**self.variables, **variables},
         )
 
     @property
