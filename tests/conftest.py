@@ -1,4 +1,6 @@
+import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
@@ -13,6 +15,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("quick", phases=(Phase.explicit, Phase.reuse, Phase.generate))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _nobodys_config(tmp_path_factory):
+    """No config.toml or models.toml of whoever runs the tests; pip's own settings stay, to fetch models with."""
+    folder = tmp_path_factory.mktemp("config")
+    pip = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "pip"
+    if pip.exists():
+        (folder / "pip").symlink_to(pip)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(folder))
+        yield
+
+
 @pytest.fixture(scope="session")
 def toy_models(tmp_path_factory):
     """Paths of tiny models with random weights, by name."""
@@ -23,7 +37,7 @@ def toy_models(tmp_path_factory):
         "padded": models.write_attention(folder / "padded.gguf", seed=3, words=[*models.WORDS, "[PAD]"]),
         "foreign": models.write_attention(folder / "foreign.gguf", seed=4, words=[*models.WORDS[:-1], "▁fox"]),
         "recurrent": models.write_recurrent(folder / "recurrent.gguf"),
-        "endless": models.write_attention(folder / "endless.gguf", n_ctx=100_000, endless=True),
+        "endless": models.write_attention(folder / "endless.gguf", n_ctx=100_000),
         "no-bos": models.write_attention(folder / "no-bos.gguf", bos=False),
         "template-bos": models.write_attention(
             folder / "template-bos.gguf", template="{{ bos_token }}" + models.TEMPLATE

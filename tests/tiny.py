@@ -1,4 +1,10 @@
-"""GGUF files with random weights, written when tests start."""
+"""GGUF files with random weights, written when tests start.
+
+An attention model answers the same however its text is cut into batches, on any processor. Queries, keys and values
+are sums of a few equal steps, which every kernel of llama.cpp adds up without rounding, and one layer is all there is,
+so that nothing in the cache depends on the attention. What is left moves logits by some millionths, if cells are BF16:
+with F16 ones llama.cpp rounds the attention itself, by the number of threads.
+"""
 
 from pathlib import Path
 
@@ -7,13 +13,13 @@ from gguf import GGUFWriter, TokenType
 
 WORDS = ["▁the", "▁a", "▁cat", "▁sat", "▁on", "▁mat", ".", ",", "▁and", "▁dog"]
 TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
-EMBED, HEADS, FEED, LAYERS, INNER, STATE, CONV = 64, 4, 128, 2, 128, 16, 4
+EMBED, HEADS, FEED, LAYERS, INNER, STATE, CONV = 64, 4, 128, 1, 128, 16, 4
+STEP = 0.25
+EPSILON = 1e-9  # nothing beside the square of a step: the norm only scales
 
 
-def write_attention(
-    path: Path, seed=1, words=WORDS, template=TEMPLATE, bos=True, n_ctx=2048, endless=False, sampling=None
-) -> Path:
-    """A model of llama's architecture; an endless one never chooses a special token while greedy."""
+def write_attention(path: Path, seed=1, words=WORDS, template=TEMPLATE, bos=True, n_ctx=2048, sampling=None) -> Path:
+    """A model of llama's architecture; while greedy it says small letters and words, and never ends."""
     writer = GGUFWriter(path, "llama")
     _common(writer, words, template, bos, n_ctx)
     for name, value in (sampling or {}).items():
@@ -23,14 +29,15 @@ def write_attention(
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(HEADS)
     writer.add_rope_dimension_count(EMBED // HEADS)
-    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_layer_norm_rms_eps(EPSILON)
     random = _Weights(writer, seed)
-    random.add("token_embd.weight", _num_tokens(words), EMBED)
-    random.add("output.weight", _num_tokens(words), EMBED, zero_rows=3 if endless else 0)
+    random.signs("token_embd.weight", _num_tokens(words), EMBED)
+    random.add("output.weight", _num_tokens(words), EMBED, only=_spoken(words))
     random.ones("output_norm.weight", EMBED)
     for layer in range(LAYERS):
-        for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
-            random.add(f"blk.{layer}.{name}.weight", EMBED, EMBED)
+        for name in ("attn_q", "attn_k", "attn_v"):
+            random.signs(f"blk.{layer}.{name}.weight", EMBED, EMBED)
+        random.add(f"blk.{layer}.attn_output.weight", EMBED, EMBED)
         random.add(f"blk.{layer}.ffn_gate.weight", FEED, EMBED)
         random.add(f"blk.{layer}.ffn_up.weight", FEED, EMBED)
         random.add(f"blk.{layer}.ffn_down.weight", EMBED, FEED)
@@ -72,10 +79,14 @@ class _Weights:
         self.writer = writer
         self.random = np.random.default_rng(seed)
 
-    def add(self, name, *shape, zero_rows=0):
-        weights = self.random.normal(0, 0.3, shape).astype(np.float32)
-        weights[:zero_rows] = 0
+    def add(self, name, *shape, only=slice(None)):
+        """Only those rows, in place of zeros."""
+        weights = np.zeros(shape, np.float32)
+        weights[only] = self.random.normal(0, 0.3, shape)[only]
         self.writer.add_tensor(name, weights)
+
+    def signs(self, name, *shape):
+        self.writer.add_tensor(name, self.random.choice((-STEP, STEP), shape).astype(np.float32))
 
     def ones(self, name, *shape):
         self.writer.add_tensor(name, np.ones(shape, np.float32))
@@ -83,6 +94,11 @@ class _Weights:
 
 def _num_tokens(words):
     return 3 + 256 + len(words)
+
+
+def _spoken(words):
+    """Ids of small letters and words."""
+    return [*range(3 + ord("a"), 3 + ord("z") + 1), *range(3 + 256, _num_tokens(words))]
 
 
 def _common(writer, words, template, bos, n_ctx):

@@ -2,13 +2,18 @@
 
 import contextlib
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pexpect
 
 EXECUTABLE = Path(sys.executable).with_name("specgguf")
+STEADY = ("-t", "1", "--cache-type-k", "bf16", "--cache-type-v", "bf16")
+"""With these, a model of tests/tiny.py answers the same whatever is drafted."""
 
 
 def environment(**changes):
@@ -42,6 +47,21 @@ def started(*arguments, **variables):
     finally:
         process.kill()
         process.communicate()
+
+
+def wait_for_handlers(process, timeout_s=60):
+    """Wait until it catches SIGTERM: from then on it ends by our rules, not by Python's."""
+    status, end = Path(f"/proc/{process.pid}/status"), time.monotonic() + timeout_s
+    while not int(re.search(r"SigCgt:\s*(\w+)", status.read_text())[1], 16) >> (signal.SIGTERM - 1) & 1:
+        assert process.poll() is None, "it ended"
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.01)
+
+
+def wait_for_log(process, text):
+    """Read what is said on stderr, with -v, up to a line with that text."""
+    while text not in (line := process.stderr.readline()):
+        assert line, "it ended"
 
 
 def on_terminal(*arguments, **variables):

@@ -57,7 +57,7 @@ def test_everything_in_one_object(bench):
 def test_the_trace_is_what_fixed_drafts_find(bench, draft):
     """A round that begins at a position accepts as many tokens as the trace says of it."""
     result = json.loads(bench("--json", "--arm", "fixed -k 4", draft=draft).stdout)
-    assert any(any(trace["drafted"]) for trace in result["traces"]) == (draft == "endless")
+    assert draft != "endless" or all(trace["drafted"][0] for trace in result["traces"])  # it guesses its own words
     for trace in result["traces"]:
         at = [0]
         while at[-1] < 12:
@@ -132,7 +132,8 @@ def test_ctrl_c_keeps_what_was_measured(toy_models, tmp_path):
     many.write_text('{"category": "a", "prompt": "the cat"}\n' * 2000)
     options = f"-m {toy_models['endless']} --prompts {many} -n 8 -t 1 --json --report {report}"
     command = f"exec {EXECUTABLE} bench {options} > {out}"
-    process = pexpect.spawn("/bin/sh", ["-c", command], env=environment(SPECGGUF_HOME=tmp_path / "home", TERM="xterm"))
+    variables = environment(SPECGGUF_HOME=tmp_path / "home", TERM="xterm")
+    process = pexpect.spawn("/bin/sh", ["-c", command], env=variables, timeout=120)
     process.expect(r"measuring.* [1-9]%.*\d:\d\d:\d\d")  # with an estimate of the time left
     process.sendintr()
     process.expect("interrupted: not all prompts are in")

@@ -23,10 +23,9 @@ from specgguf.engine.engine import Engine
 from specgguf.engine.settings import EngineSettings, Mode
 from specgguf.engine.workbench import Workbench
 from specgguf.text.printable import visible
-from tests.cli.program import EXECUTABLE, environment, failure, specgguf, started
+from tests.cli.program import EXECUTABLE, STEADY, environment, failure, specgguf, started
 
 READY, TAKEN = r"\x1b\[\?2004h", r"\x1b\[\?2004l"  # the input line switches pasting in brackets on and off
-EXACT = ["--cache-type-k", "f32", "--cache-type-v", "f32"]  # hardly any rounding
 
 
 class Terminal:
@@ -35,7 +34,7 @@ class Terminal:
     def __init__(self, *arguments, **variables):
         plain = environment(**{"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": 1, "NO_COLOR": 1, **variables})
         command = ["chat", "-t", "1", *map(str, arguments)]
-        self.child = pexpect.spawn(str(EXECUTABLE), command, env=plain, timeout=60, dimensions=(40, 250))
+        self.child = pexpect.spawn(str(EXECUTABLE), command, env=plain, timeout=120, dimensions=(40, 250))
         self.greeting = self.output()
 
     def output(self):
@@ -60,12 +59,20 @@ class Terminal:
 
 @pytest.fixture
 def pair(toy_models):
-    return ["-m", toy_models["endless"], "-d", toy_models["target"], "--speculate", "fixed", "-k", "3", *EXACT]
+    return ["-m", toy_models["endless"], "-d", toy_models["target"], "--speculate", "fixed", "-k", "3", *STEADY]
+
+
+@pytest.fixture
+def always_x(tmp_path):
+    """Options that make every answer of 30 tokens thirty letters."""
+    grammar = tmp_path / "x.gbnf"
+    grammar.write_text('root ::= "x"{1000}')
+    return ["--grammar", grammar, "-n", 30]
 
 
 @contextmanager
 def plain_engine(path, n_ctx=None):
-    settings = EngineSettings(mode=Mode.OFF, n_threads=1, n_ctx=n_ctx, cache_type_k="f32", cache_type_v="f32")
+    settings = EngineSettings(mode=Mode.OFF, n_threads=1, n_ctx=n_ctx, cache_type_k="bf16", cache_type_v="bf16")
     models = Models(target=str(path))
     with closing(open_engine(open_store(), models, settings)) as engine:
         yield engine
@@ -197,7 +204,7 @@ def test_thought_is_told_apart_or_hidden(toy_models, tmp_path):
 
 def test_a_dumb_terminal(pair):
     command = ["chat", *map(str, pair), "-n", "3", "--show-draft"]
-    child = pexpect.spawn(str(EXECUTABLE), command, env=environment(TERM="dumb"), timeout=30)
+    child = pexpect.spawn(str(EXECUTABLE), command, env=environment(TERM="dumb"), timeout=120)
     child.expect("> ")
     child.send("the cat\r")
     child.expect("3 tokens")
@@ -221,7 +228,7 @@ def test_another_pair_goes_on_with_the_chat(pair, tmp_path):
     chat = Terminal(*pair, "-n", 3, "--temp", 0)
     chat.say("the cat")
     assert "the next answer is of SmolLM2" in chat.say("/model tiny")
-    assert "3 tokens" in chat.say("Name a bird.")
+    assert re.search(r"^\d tokens?[,;]", chat.say("Name a bird."), re.MULTILINE)
     chat.say(f"/save {saved}")
     assert len(load(saved).exchanges) == 2
     assert load(saved).models["pair"] == "tiny"
@@ -242,18 +249,15 @@ def test_ctrl_c_at_the_prompt(pair):
     assert chat.leave() == 130
 
 
-def test_ctrl_c_in_a_long_prefill(tmp_path):
-    """Of a real model: the prompt is back at once, and the next turn is right."""
+def test_ctrl_c_in_a_long_prefill(pair, toy_models, tmp_path):
+    """The prompt is back before the prefill's end, and the next turn is right."""
     saved = tmp_path / "chat.json"
-    exact = ["--cache-type-k", "bf16", "--cache-type-v", "bf16"]
-    chat = Terminal("-p", "tiny", "--speculate", "fixed", *exact, "-n", 12, "--temp", 0)
+    chat = Terminal(*pair, "-n", 12, "--temp", 0, "-c", 40_000)
     chat.say("Name a bird.")
     chat.type("\x1b[200~" + "The cat sat on the mat. " * 1100 + "\x1b[201~")
-    time.sleep(1)
+    time.sleep(0.2)  # one thread takes far longer for 26,000 tokens
     chat.child.sendcontrol("c")
-    begin = time.monotonic()
     assert "0 tokens" in chat.output()
-    assert time.monotonic() - begin < 20  # the whole prefill takes minutes
     chat.say("/undo")
     chat.child.send("\x15")  # not that question again
     chat.say("Name a fish.")
@@ -264,18 +268,17 @@ def test_ctrl_c_in_a_long_prefill(tmp_path):
     assert chat.leave() == 130
     transcript = load(saved)
     assert [exchange.question for exchange in transcript.exchanges] == ["Name a bird.", "Name a fish."]
-    settings = EngineSettings(mode=Mode.OFF, n_threads=1, cache_type_k="bf16", cache_type_v="bf16")
-    models = Models("tiny")
-    with closing(open_engine(open_store(), models, settings)) as engine:
+    with plain_engine(toy_models["endless"]) as engine:
         assert fresh_answer(engine, transcript, 12) == transcript.exchanges[-1].answer
 
 
-def test_forty_turns(toy_models, pair, tmp_path):
+@pytest.mark.parametrize("turns", [12, pytest.param(40, marks=pytest.mark.sweep)])
+def test_many_turns(toy_models, pair, tmp_path, turns):
     """With undo, retry, interruptions and a full context, every answer is what a fresh chat says."""
-    n_ctx, limit = 1500, 12
+    n_ctx, limit = 25 * turns, 12
     chat = Terminal(*pair, "-n", limit, "--temp", 0, "-c", n_ctx, "--context-shift")
     snapshots, dropped = [], 0
-    for number in range(40):
+    for number in range(turns):
         stopped = number in (7, 23)
         if stopped:
             chat.say("/set max-tokens 100000")
@@ -297,7 +300,7 @@ def test_forty_turns(toy_models, pair, tmp_path):
         snapshots.append((path, stopped))
     chat.type("/exit")
     assert chat.leave() == 0
-    assert dropped >= 2
+    assert dropped >= 1  # a turn takes more than 50 tokens
     with plain_engine(toy_models["endless"], n_ctx) as engine:
         for path, stopped in snapshots:
             transcript = load(path)
@@ -308,6 +311,7 @@ def test_forty_turns(toy_models, pair, tmp_path):
                 assert fresh_answer(engine, transcript, limit) == said
 
 
+@pytest.mark.sweep
 def test_memory_does_not_grow(pair):
     """In a chat that has filled its context once: before, llama.cpp touches more and more of its buffers."""
     chat = Terminal(*pair, "-n", 12, "--temp", 0, "-c", 1500, "--context-shift")
@@ -322,8 +326,8 @@ def test_memory_does_not_grow(pair):
     assert median(grown) < 160, resident  # kB in 20 turns; a leak grows steadily, an allocator now and then
 
 
-def test_a_full_context_is_said_and_asked_about(pair):
-    chat = Terminal(*pair, "-n", 30, "-c", 150, "--temp", 0)
+def test_a_full_context_is_said_and_asked_about(pair, always_x):
+    chat = Terminal(*pair, *always_x, "-c", 140)
     chat.say("the cat sat")
     chat.type("the dog sat on the mat, and the cat sat on the dog")
     chat.child.expect("the context is full: .* Drop the oldest turns.*: ")
@@ -336,9 +340,9 @@ def test_a_full_context_is_said_and_asked_about(pair):
     assert "the oldest turn was dropped" in chat.output()
 
 
-def test_a_question_that_was_not_asked_survives_commands(pair, tmp_path):
+def test_a_question_that_was_not_asked_survives_commands(pair, always_x, tmp_path):
     saved = tmp_path / "chat.json"
-    chat = Terminal(*pair, "-n", 30, "-c", 150, "--temp", 0)
+    chat = Terminal(*pair, *always_x, "-c", 140)
     chat.say("the cat sat")
     chat.type("the dog sat on the mat, and the cat sat on the dog")
     chat.child.expect("Drop the oldest turns.*: ")
@@ -353,11 +357,11 @@ def test_a_question_that_was_not_asked_survives_commands(pair, tmp_path):
 
 
 def test_a_full_context_ends_a_script(pair):
-    result = specgguf("chat", *pair, "-n", 30, "-c", 150, "--temp", 0, stdin=b"the cat sat\n" * 9)
+    command = ["chat", *pair, "-n", 30, "-c", 150, "--temp", 0]
+    result = specgguf(*command, stdin=b"the cat sat\n" * 9)
     assert result.returncode == 1
     assert "--context-shift" in result.stderr.decode()
-    shifted = specgguf("chat", *pair, "-n", 30, "-c", 150, "--temp", 0, "--context-shift", stdin=b"the cat sat\n" * 9)
-    assert shifted.returncode == 0
+    assert specgguf(*command, "--context-shift", stdin=b"the cat sat\n" * 9).returncode == 0
 
 
 def test_a_system_message_that_no_question_fits_behind(pair, tmp_path):
@@ -419,7 +423,7 @@ def test_answers_are_drafted_from_in_later_chats_if_they_are_to_be_kept(toy_mode
 
 def test_the_draft_has_its_own_context(toy_models):
     """Case 4 of USERS.md: beyond it nothing is drafted, and the text is the same."""
-    command = ["-m", toy_models["endless"], "-d", toy_models["target"], "--speculate", "fixed", "-k", 3, *EXACT]
+    command = ["-m", toy_models["endless"], "-d", toy_models["target"], "--speculate", "fixed", "-k", 3, *STEADY]
     command += ["-c", 2048, "-n", 600]
     long, short, capped = (
         json.loads(specgguf("run", *command, *more, "--json", "the cat").stdout)
@@ -445,7 +449,7 @@ def test_ctrl_c_in_a_script_keeps_what_is_there(pair):
         process.stdin.write(b"the cat\n")
         begun = process.stdout.read(10)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, b"")
     assert (begun + out).endswith(b"\n")
 

@@ -71,7 +71,7 @@ def test_a_truncated_gguf(toy_models, tmp_path, role, share):
 def test_a_file_on_which_llama_aborts(toy_models, tmp_path):
     # The type of the last tensor becomes F16, which nothing but the computation itself objects to.
     data = bytearray(toy_models["target"].read_bytes())
-    after_name = data.find(b"blk.1.ffn_norm.weight") + len("blk.1.ffn_norm.weight")
+    after_name = data.find(b"blk.0.ffn_norm.weight") + len("blk.0.ffn_norm.weight")
     struct.pack_into("<I", data, after_name + 4 + 8, 1)
     path = tmp_path / "damaged.gguf"
     path.write_bytes(data)

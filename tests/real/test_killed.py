@@ -5,13 +5,18 @@ import mmap
 import random
 import time
 
+import pytest
+
 from specgguf.models.catalogue import load_catalogue
 from tests.cli.program import specgguf, started
 from tests.models.hub.server import Hub
 
 KILLS = 20
+MOST_LOST = 20_000_000
+"""Bytes that a kill may lose: what the hub's library has not handed on yet, and what is on its way."""
 
 
+@pytest.mark.sweep
 def test_a_pull_killed_twenty_times_ends_whole_and_fetches_little_twice(tmp_path):
     assert specgguf("pull", "qwen2.5-coder-1.5b", timeout=600).returncode == 0
     catalogue = load_catalogue(None)
@@ -46,4 +51,4 @@ def test_a_pull_killed_twenty_times_ends_whole_and_fetches_little_twice(tmp_path
         with open(path, "rb") as fetched:
             assert hashlib.file_digest(fetched, "sha256").hexdigest() == file.sha256
     assert not list(tmp_path.rglob("*.incomplete"))
-    assert total <= hub.bytes_sent <= 1.1 * total
+    assert total <= hub.bytes_sent <= total + KILLS * MOST_LOST

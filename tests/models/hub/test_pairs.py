@@ -42,6 +42,15 @@ def test_drafts_for_a_target_and_why_others_do_not_fit(toys, toy_models):
     assert "not judged    the hub cannot be reached" in lines[1]
 
 
+def test_a_target_of_ones_own_finds_the_draft_that_fits(toys, toy_models):
+    run(toys, "pull", "toys")
+    result = run(toys, "run", "-m", toy_models["draft"], "-n", 4, "--speculate", "fixed", "--json", "hi")
+    assert b"drafting with toy:Q8_0" in result.stderr
+    found = json.loads(result.stdout)
+    assert found["draft"]["path"] == str(toys.folder / f"store/derived/{toys.sha256[:16]}-Q8_0.gguf")
+    assert found["speculation"]["drafted"] > 0
+
+
 def test_a_pair_is_removed_when_that_is_confirmed(toys):
     paths = run(toys, "pull", "toys").stdout.decode().split()
     assert "--yes" in failure(specgguf("pairs", "--remove", "toys", **toys.variables), code=2)[1]

@@ -1,21 +1,31 @@
 """Golden files: what differs by rounding is told from what is wrong."""
 
+import hashlib
 import json
 from contextlib import closing
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from specgguf.cli.opening import open_engine, open_store
-from specgguf.cli.options.models import Models
+from specgguf.engine.engine import Engine
 from specgguf.engine.settings import EngineSettings, Mode
+from specgguf.errors import UsageError
+from specgguf.exact.profiles import Profiles
 from specgguf.measure import golden
 from specgguf.measure.prompts import GOLDEN, built_in, read_prompts
 from specgguf.sampling.sampler import Sampler
+from specgguf.speculative.context import Context
 from tests.cli.program import failure, specgguf
 
-TINY = Models("tiny")
+CHANGED = 5
+"""A token of the recorded answers, which have 24."""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture(scope="module")
@@ -27,24 +37,42 @@ def prompts(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", params=["0", "0.8"])
-def file(request, prompts):
+def file(request, prompts, toy_models, home):
     path = prompts.with_name(f"golden-{request.param}.json")
-    options = ["--pair", "tiny", "--exact", "-n", 24, "--temp", request.param, "--seed", 5, "--prompts", prompts]
-    result = specgguf("golden", "record", path, *options, timeout=600)
+    models = ["-m", toy_models["endless"], "-d", toy_models["draft"], "-t", 1]
+    options = ["--exact", "-n", 24, "--temp", request.param, "--seed", 5, "--prompts", prompts]
+    result = specgguf("golden", "record", path, *models, *options, SPECGGUF_HOME=home)
     assert (result.returncode, result.stdout) == (0, b""), result.stderr
     return path
 
 
-def verified(file, *options, code=0):
-    result = specgguf("golden", "verify", file, "--json", *options, timeout=600)
-    assert result.returncode == code, result.stderr
-    return json.loads(result.stdout), result.stderr.decode()
+@pytest.fixture
+def verify(home):
+    return lambda file, *options: specgguf("golden", "verify", file, "-t", 1, *options, SPECGGUF_HOME=home)
+
+
+@pytest.fixture
+def verified(verify):
+    def verified(file, *options, code=0):
+        result = verify(file, "--json", *options)
+        assert result.returncode == code, result.stderr
+        return json.loads(result.stdout), result.stderr.decode()
+
+    return verified
+
+
+@pytest.fixture
+def first(file, tmp_path):
+    """What was recorded for the first prompt, and where to write it once it is changed."""
+    content = json.loads(file.read_text())
+    content["prompts"] = content["prompts"][:1]
+    return content, tmp_path / "first.json"
 
 
 @pytest.mark.parametrize(
     "options", [["-k", "1"], ["-k", "7"], ["-k", "15"], ["--speculate", "auto"], ["--speculate", "off"]]
 )
-def test_exact_mode_says_the_same_whatever_drafts(file, options):
+def test_exact_mode_says_the_same_whatever_drafts(file, verified, options):
     report, notes = verified(file, "--exact", *options)
     assert report["exact"] is True
     assert report["same"] == len(report["prompts"]) >= 3
@@ -59,87 +87,81 @@ def test_a_recording_is_not_overwritten_unasked(file, tmp_path):
     failure(specgguf("golden", "record", tmp_path / "no" / "x.json", "--pair", "tiny"), code=2)
 
 
-def test_another_draft_is_verified_against_the_recorded_target(file, tmp_path):
-    content = json.loads(file.read_text())
-    content["prompts"] = content["prompts"][:1]
-    path = tmp_path / "one.json"
+def test_another_draft_is_verified_against_the_recorded_target(first, verified, toy_models):
+    content, path = first
     path.write_text(json.dumps(content))
-    report, notes = verified(path, "--draft-quant", "Q3_K_M")
+    report, notes = verified(path, "-d", toy_models["target"])
     assert report["same"] == 1
     assert "target has changed" not in notes
     assert "draft has changed" in notes
 
 
-def test_a_recording_says_what_it_was_made_with_and_changes_are_named(file, tmp_path):
-    content = json.loads(file.read_text())
-    assert content["made_with"]["target"].startswith("SmolLM2-135M-Instruct.Q4_1.gguf, sha256 b179c9523d")
-    assert len(content["prompts"][0]["margins"]) == len(content["prompts"][0]["tokens"]) > 0
+def test_a_recording_says_what_it_was_made_with_and_changes_are_named(first, verified, toy_models):
+    content, path = first
+    digest = hashlib.sha256(toy_models["endless"].read_bytes()).hexdigest()
+    assert content["made_with"]["target"] == f"endless.gguf, sha256 {digest}"
+    assert len(content["prompts"][0]["margins"]) == len(content["prompts"][0]["tokens"]) == 24
     content["made_with"]["llama.cpp"] = "older"
-    content["prompts"] = content["prompts"][:1]
-    changed = tmp_path / "changed.json"
-    changed.write_text(json.dumps(content))
-    report, notes = verified(changed, "--exact")
+    path.write_text(json.dumps(content))
+    report, notes = verified(path, "--exact")
     assert "note: llama.cpp has changed since the recording: older then" in notes
     assert len(report["changes"]) == 1
 
 
-def test_a_drop_of_acceptance_fails(file, tmp_path):
-    content = json.loads(file.read_text())
-    content["prompts"] = content["prompts"][:1]
-    content["prompts"][0]["accepted"] = content["prompts"][0]["drafted"]
-    path = tmp_path / "better.json"
+def test_a_drop_of_acceptance_fails(first, verified, verify):
+    content, path = first
+    content["prompts"][0]["accepted"] = 2 * content["prompts"][0]["drafted"]  # more than any draft reaches
     path.write_text(json.dumps(content))
-    assert verified(path, "--exact")[0]["passed"] is True
-    report, _ = verified(path, "--exact", "--max-acceptance-drop", "0.02", code=1)
+    assert verified(path)[0]["passed"] is True
+    report, _ = verified(path, "--max-acceptance-drop", "0.02", code=1)
     assert (report["same"], report["acceptance_dropped"]) == (1, 1)
-    result = specgguf("golden", "verify", path, "--exact", "--max-acceptance-drop", "0.02")
-    assert b"acceptance rate lower by" in result.stdout
+    assert b"acceptance rate lower by" in verify(path, "--max-acceptance-drop", "0.02").stdout
 
 
-def test_another_token_than_recorded_is_different_unless_it_is_a_near_tie(file, tmp_path):
-    content = json.loads(file.read_text())
-    content["prompts"] = content["prompts"][:1]
-    tokens = content["prompts"][0]["tokens"]
-    tokens[5] = tokens[5] + 1
-    path = tmp_path / "other.json"
+def test_another_token_than_recorded_is_different_unless_it_is_a_near_tie(first, verified, verify):
+    content, path = first
+    recording = content["prompts"][0]
+    said = recording["tokens"][CHANGED]
+    recording["tokens"][CHANGED] += 1
     path.write_text(json.dumps(content))
     report, _ = verified(path, code=1)
     (entry,) = report["prompts"]
-    assert (entry["verdict"], entry["position"], entry["expected"]) == ("different", 5, tokens[5])
-    assert entry["found"] == tokens[5] - 1
-    assert report["noise"] == 0.0
-    line = specgguf("golden", "verify", path, "--exact").stdout.decode().splitlines()[0]
-    assert f"different at token 5: {tokens[5]} " in line
+    assert (entry["verdict"], entry["position"]) == ("different", CHANGED)
+    assert (entry["expected"], entry["found"]) == (said + 1, said)
+    assert report["noise"] == 0.0  # exactly
+    assert f"different at token {CHANGED}: {said + 1} " in verify(path).stdout.decode().splitlines()[0]
+    recording["margins"][CHANGED] = 0.0
+    path.write_text(json.dumps(content))
+    report, _ = verified(path)
+    assert (report["near_ties"], report["passed"]) == (1, True)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_loop_with_a_wrong_truncation_is_different(prompts, temperature, monkeypatch):
-    with closing(open_engine(open_store(), TINY, EngineSettings(mode=Mode.FIXED, num_draft=4))) as engine:
+def test_a_loop_with_a_wrong_truncation_is_different(prompts, toy_models, tmp_path, temperature, monkeypatch):
+    profiles = Profiles(tmp_path, lambda _: "", lambda _: None)
+    settings = EngineSettings(mode=Mode.FIXED, num_draft=4, n_threads=1, exact=True)
+    with closing(Engine(toy_models["endless"], toy_models["draft"], settings, profiles, lambda *_: None)) as engine:
         samplers = [Sampler(temperature=temperature, seed=seed) for seed in range(5)]
         recordings = list(map(partial(golden.record, engine, max_tokens=40), read_prompts(prompts), samplers))
+        file = golden.Golden({}, {}, {"temperature": temperature}, True, "fixed", None, 40, recordings)
 
-        sampling = {"temperature": temperature}
-        file = golden.Golden({}, {}, sampling, False, "fixed", None, 40, recordings)
+        def verdicts():
+            return {outcome.verdict for outcome in golden.verify(engine, file, golden.Noise())}
 
-        def outcomes():
-            noise = golden.Noise()
-            found = golden.verify(engine, file, noise)
-            return [outcome.verdict for outcome in found], noise
+        assert verdicts() == {golden.Sameness.SAME}
+        truncate = Context.truncate
 
-        verdicts, noise = outcomes()
-        assert golden.Verdict.DIFFERENT not in verdicts
-        assert noise.level < 2.0
-        target = engine._contexts[0]
-        truncate = target.truncate
-        monkeypatch.setattr(target, "truncate", lambda length: truncate(min(length + 1, len(target.tokens))))
-        verdicts, noise = outcomes()
-        assert golden.Verdict.DIFFERENT in verdicts
+        def keep_one_more(context, sequence, length):
+            truncate(context, sequence, min(length + 1, len(context.tokens[sequence])))
+
+        monkeypatch.setattr(Context, "truncate", keep_one_more)
+        assert golden.Sameness.DIFFERENT in verdicts()
 
 
 class Shaky:
-    """Stands for an engine: batches of several tokens move the third-best logit, by what the prompt says."""
+    """Stands for a workbench: batches of several tokens move the third-best logit, by what the prompt says."""
 
-    max_width = 17
+    engine = SimpleNamespace(max_width=17)
 
     def replay(self, prompt, output, width):
         for _ in output:
@@ -155,7 +177,10 @@ def test_noise_is_the_most_that_was_seen_in_any_answer():
     assert noise.level == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"format": 99}', "[1]", '{"format": 1, "prompts": [{}]}'])
+@pytest.mark.parametrize(
+    "content",
+    ["", "{}", '{"format": 99}', "[1]", '{"format": 1, "prompts": [{}]}', pytest.param("[" * 100_000, id="deep")],
+)
 def test_what_is_no_golden_file(tmp_path, content):
     path = tmp_path / "bad.json"
     path.write_text(content)
@@ -182,9 +207,9 @@ def test_a_golden_file_that_was_edited_badly(tmp_path, key, value):
     recording = golden.Recording("a", "b", 0, [1], "", [1.0], 0, 0)
     content = json.loads(golden.Golden({}, {"pair": "tiny"}, {}, False, "fixed", None, 4, [recording]).dump())
     path = tmp_path / "edited.json"
-    for text in (json.dumps({**content, key: value}), "[" * 100_000):
-        path.write_text(text)
-        assert f"{path} is no golden file: " in failure(specgguf("golden", "verify", path), code=2)[0]
+    path.write_text(json.dumps({**content, key: value}))
+    with pytest.raises(UsageError, match=f"{path} is no golden file: "):
+        golden.load(path)
 
 
 def test_prompts_may_begin_with_a_byte_order_mark(tmp_path):
@@ -207,9 +232,10 @@ def test_a_mistake_in_the_prompts_is_named_by_its_line(tmp_path):
         '{"category": "all", "prompt": "a"}': "all prompts together",
     }.items():
         path.write_text('{"category": "a", "prompt": "b"}\n\n' + line + "\n")
-        message, _ = failure(specgguf("golden", "record", tmp_path / "x", "--prompts", path), code=2)
-        assert f"{path}, line 3" in message
-        assert mistake in message
+        with pytest.raises(UsageError) as caught:
+            read_prompts(path)
+        assert f"{path}, line 3" in caught.value.message
+        assert mistake in caught.value.message
     path.write_text("\n")
     assert "no prompts" in failure(specgguf("golden", "record", tmp_path / "x", "--prompts", path), code=2)[0]
     assert not (tmp_path / "x").exists()
