@@ -14,9 +14,9 @@ from specgguf.errors import UsageError, about
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from specgguf.headers.parity import ParityReport
     from specgguf.models.files import ModelFile
     from specgguf.models.header import ModelHeader
-    from specgguf.models.parity import ParityReport
 
 
 @grouped
@@ -29,9 +29,9 @@ def check(
 
     Of files that are not here yet only the beginning is read.
     """
+    from specgguf.headers.parity import Parity, compare
     from specgguf.models.files import DerivedFile
     from specgguf.models.hub.headers import read_header
-    from specgguf.models.parity import Parity, compare
 
     store = open_store(offline)
     resolver = open_resolver(store)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Self
 
 from specgguf.errors import ModelError
-from specgguf.models import gguf
-from specgguf.models.heads import DraftKind, kind_of
-from specgguf.models.parity import Tokenizer, has_vocabulary, read_tokenizer
+from specgguf.headers import gguf
+from specgguf.headers.heads import DraftKind, kind_of
+from specgguf.headers.parity import Tokenizer, has_vocabulary, read_tokenizer
 
 _FULL_PRECISION = (0, 1, 32)
 """llama.cpp's numbers for the file types F32, F16 and BF16."""

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specgguf.errors import SpecggufError, UnreachableError
+from specgguf.headers.parity import Parity, ParityReport, compare
 from specgguf.models.catalogue import Catalogue
 from specgguf.models.header import ModelHeader
 from specgguf.models.hub.headers import read_header
 from specgguf.models.hub.store import Store, size_of
-from specgguf.models.parity import Parity, ParityReport, compare
 
 _MAX_SHARE = 0.5
 """A draft larger than this share of the target's size costs about as much time as it saves."""

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from specgguf.models import gguf
+from specgguf.headers import gguf
 from tests.cli.program import failure, specgguf
 from tests.models.hub.server import REPO, REVISION
 from tests.models.hub.world import NO_HUB

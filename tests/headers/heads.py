@@ -3,7 +3,7 @@
 import numpy as np
 from gguf import GGUFWriter
 
-from specgguf.models import gguf
+from specgguf.headers import gguf
 
 NUM_TOKENS, WIDTH, LAYERS = 300, 64, 4
 FFN = ("ffn_norm", "ffn_gate", "ffn_up", "ffn_down")

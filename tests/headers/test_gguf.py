@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from specgguf.models import gguf
+from specgguf.headers import gguf
 
 
 def text(value):

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from specgguf.models.gguf import GgufHeader
+from specgguf.headers.gguf import GgufHeader
 
 
 class DraftKind(StrEnum):

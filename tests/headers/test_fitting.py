@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from specgguf.errors import ModelError
-from specgguf.models.fitting import check_head
-from specgguf.models.header import ModelHeader
-from specgguf.models.heads import (
+from specgguf.headers.fitting import check_head
+from specgguf.headers.heads import (
     DraftKind,
     block_size,
     kind_of,
@@ -16,9 +15,10 @@ from specgguf.models.heads import (
     num_nextn_layers,
     tapped_layers,
 )
-from specgguf.models.parity import Parity
-from tests.models import heads
-from tests.models.heads import NUM_TOKENS, TOKENS, WIDTH
+from specgguf.headers.parity import Parity
+from specgguf.models.header import ModelHeader
+from tests.headers import heads
+from tests.headers.heads import NUM_TOKENS, TOKENS, WIDTH
 
 REDUCED = {"d2t": ((100,), np.int64), "output.weight": (100, WIDTH)}
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import TypeGuard
 
-from specgguf.models.gguf import GgufHeader, MalformedError, Value
+from specgguf.headers.gguf import GgufHeader, MalformedError, Value
 
 MAX_DIFFERENCES = 5
 """How many differing ids a report names."""

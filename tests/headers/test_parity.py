@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from specgguf.models.gguf import GgufHeader, MalformedError
-from specgguf.models.parity import MAX_PADDING, Parity, Tokenizer, compare, read_tokenizer
+from specgguf.headers.gguf import GgufHeader, MalformedError
+from specgguf.headers.parity import MAX_PADDING, Parity, Tokenizer, compare, read_tokenizer
 
 TOKENIZER = Tokenizer(
     model="gpt2",

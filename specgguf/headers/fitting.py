@@ -7,8 +7,8 @@ anything is downloaded or loaded.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from specgguf.models.gguf import GgufHeader
-from specgguf.models.heads import (
+from specgguf.headers.gguf import GgufHeader
+from specgguf.headers.heads import (
     DraftKind,
     architecture,
     block_size,
@@ -20,7 +20,7 @@ from specgguf.models.heads import (
     number,
     tapped_layers,
 )
-from specgguf.models.parity import Parity, ParityReport, compare, has_vocabulary, read_tokenizer
+from specgguf.headers.parity import Parity, ParityReport, compare, has_vocabulary, read_tokenizer
 
 _MTP_ARCHITECTURES = (
     *("bailingmoe3", "cohere2moe", "deepseek2", "deepseek32", "deepseek4", "glm-dsa", "glm4moe", "hy_v3", "mimo2"),
