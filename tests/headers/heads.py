@@ -100,3 +100,14 @@ def path(folder, architecture, keys, tensors, missing=()):
 
 def header(*arguments):
     return gguf.parse(path(*arguments).read_bytes())
+
+
+def file(folder, head, **settings):
+    """What `head`, one of the above, writes: long enough for the tensors that its header promises."""
+    inside = folder / f"head-{len(list(folder.iterdir()))}"
+    inside.mkdir()
+    head(inside, **settings)
+    (found,) = inside.iterdir()
+    with found.open("ab") as opened:
+        opened.truncate(1 << 20)
+    return found
