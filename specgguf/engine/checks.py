@@ -1,10 +1,10 @@
 """What is asked of an engine and cannot be, found before anything is loaded."""
 
 from specgguf.errors import ParityError, UsageError
+from specgguf.headers.parity import Parity, ParityReport, compare
 from specgguf.llama import library
 from specgguf.llama.model import ALL_LAYERS, Model
 from specgguf.models.header import ModelHeader
-from specgguf.models.parity import Parity, ParityReport, compare
 
 
 def num_layers(option: str, wanted: int | None) -> int:
