@@ -7,27 +7,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from specgguf.engine.checks import check_ctx, check_parity, num_layers
+from specgguf.engine.checks import check_ctx, check_parity, has_own_heads, num_layers
 from specgguf.engine.generation import Generation
+from specgguf.engine.heads import open_head, taps_of
 from specgguf.engine.memory import CostStore, Memory
 from specgguf.engine.settings import N_BATCH, EngineSettings, Mode
 from specgguf.errors import ContextError, ModelError, UsageError, about
 from specgguf.exact.choice import Arithmetic, WidthSurvey, candidates
 from specgguf.exact.profiles import Profiles
+from specgguf.headers.heads import DraftKind
 from specgguf.llama import library
 from specgguf.llama.context import ContextSettings, LlamaContext, check_cache_type
 from specgguf.llama.grammar import GrammarText
+from specgguf.llama.head import LlamaHead
 from specgguf.llama.model import Model
 from specgguf.llama.templates import ChatTemplate, Message
 from specgguf.models.header import ModelHeader
 from specgguf.sampling.sampler import Sampler
-from specgguf.speculative.context import Rollback
+from specgguf.speculative.context import NEXTN, Rollback
 from specgguf.speculative.controller import Auto, Controller, Fixed, Plain
 from specgguf.speculative.drafters.base import Drafter
 from specgguf.speculative.drafters.model import ModelDrafter
 from specgguf.speculative.policy.depths import level_of
 from specgguf.speculative.sequence import Chooser, TokenSequence
 
+_CANNOT_GO_BACK = "state of such a model cannot be copied by llama.cpp, so nothing can be taken back"
 _LEAST_CTX = 4096
 _ROOM = 2048
 """Tokens of context kept free after a long prompt when the length of the answer is not limited."""
@@ -68,6 +72,7 @@ class Engine:
         with about("draft"):
             draft_header = ModelHeader.of_file(draft, "draft") if draft else None
         self.parity = check_parity(target_header, draft_header)
+        self._has_own_heads = settings.own_heads and settings.mode.uses_model and has_own_heads(target_header)
         self.num_threads = settings.n_threads or library.num_physical_cores()
         survey = WidthSurvey(target_header, layers, self.num_threads, profiles, on_progress)
         self.exact_choice = survey.choose(self._arithmetics) if settings.exact else None
@@ -79,16 +84,21 @@ class Engine:
         self.is_exact = settings.exact or (measured is not None and measured.agree(settings.draft_max + 1))
         """Whether drafting is known not to change a bit."""
         with ExitStack() as resources:
-            self.target = resources.enter_context(closing(Model(target_header, layers, self._arithmetic.repack)))
+            target_model = Model(target_header, layers, self._arithmetic.repack, with_mtp=self._has_own_heads)
+            self.target = resources.enter_context(closing(target_model))
             check_ctx("--ctx", settings.n_ctx, self.target)
             self.draft: Model | None = None
             """None also where the draft could not be used: `on_notice` was told why."""
             if draft_header:
-                self.draft = resources.enter_context(closing(Model(draft_header, draft_layers)))
+                kind = draft_header.kind
+                is_mtp = kind in (DraftKind.MTP, DraftKind.ASSISTANT)
+                draft_model = Model(draft_header, draft_layers, with_mtp=is_mtp, is_head=kind is not DraftKind.MODEL)
+                self.draft = resources.enter_context(closing(draft_model))
                 check_ctx("--draft-ctx", settings.draft_n_ctx, self.draft)
             self._models = resources.pop_all()
         self._open = ExitStack()
         self._contexts: list[LlamaContext] = []
+        self._heads: list[LlamaHead] = []
         self._drafters: list[Drafter] = []
         self.costs = CostStore(survey, self._arithmetic, profiles)
         vocab = self.target.vocab
@@ -162,21 +172,44 @@ class Engine:
         if self._contexts:
             n_ctx = min(self.target.n_ctx_train, max(n_ctx, 2 * self._contexts[0].n_ctx))
         self._close_contexts()
-        context = self._open_context(self.target, n_ctx, self.max_width, self._arithmetic)
+        context = self._open_context(self.target, n_ctx, self.max_width, self._arithmetic, self._taps())
+        if context.rollback is Rollback.NONE:
+            self._drop_draft(f"the target: the {_CANNOT_GO_BACK}")
+            return context
         if self.draft and self.parity:
-            try:
-                n_ctx = min(n_ctx, self.draft.n_ctx_train, self.settings.draft_n_ctx or n_ctx)
-                drafting = self._open_context(self.draft, n_ctx, 1, self._arithmetics[0])
-            except ContextError as error:
-                self._drop_draft(error.message)
-            else:
-                if Rollback.NONE in (context.rollback, drafting.rollback):
-                    self._drop_draft(
-                        "llama.cpp cannot copy the state of such a model, so that nothing can be taken back"
-                    )
-                    return context
-                self._drafters = [ModelDrafter(drafting, self.parity.num_shared, self.target.vocab.eog)]
+            self._try_to_draft(self.draft, self.parity.num_shared, context)
+        if self._has_own_heads:
+            self._add_head(DraftKind.MTP, self.target, context)
         return context
+
+    def _taps(self) -> tuple[int, ...]:
+        """All that the drafters read of the target."""
+        taps: tuple[int, ...] = (NEXTN,) if self._has_own_heads else ()
+        if self.draft:
+            taps += taps_of(self.draft.header.kind, self.draft.header.gguf)
+        return tuple(dict.fromkeys(taps))
+
+    def _try_to_draft(self, draft: Model, num_shared: int, context: LlamaContext) -> None:
+        """Have a draft of its own file draft, as far as there is memory for it."""
+        kind, eog = draft.header.kind, self.target.vocab.eog
+        try:
+            if kind is not DraftKind.MODEL:
+                self._add_head(kind, draft, context)
+                return
+            n_ctx = min(context.n_ctx, draft.n_ctx_train, self.settings.draft_n_ctx or context.n_ctx)
+            drafting = self._open_context(draft, n_ctx, 1, self._arithmetics[0])
+        except ContextError as error:
+            self._drop_draft(error.message)
+            return
+        if drafting.rollback is Rollback.NONE:
+            self._drop_draft(f"the draft: the {_CANNOT_GO_BACK}")
+            return
+        self._drafters.append(ModelDrafter(drafting, num_shared, eog))
+
+    def _add_head(self, kind: DraftKind, model: Model, context: LlamaContext) -> None:
+        drafter, head = open_head(kind, model, context, self.target.vocab.eog, self._open)
+        self._drafters.append(drafter)
+        self._heads.append(head)
 
     def generate(
         self,
@@ -266,7 +299,9 @@ class Engine:
             return Fixed(drafters[0], num_draft, self.widths)
         return Plain(self.widths)
 
-    def _open_context(self, model: Model, n_ctx: int, max_rows: int, arithmetic: Arithmetic) -> LlamaContext:
+    def _open_context(
+        self, model: Model, n_ctx: int, max_rows: int, arithmetic: Arithmetic, taps: tuple[int, ...] = ()
+    ) -> LlamaContext:
         settings = ContextSettings(
             n_ctx=n_ctx,
             n_threads=self.num_threads,
@@ -275,21 +310,23 @@ class Engine:
             max_rows=max_rows,
             n_batch=N_BATCH,
             replay_width=1 if self.exact_choice else None,
+            taps=taps,
         )
         context = self._open.enter_context(closing(LlamaContext(model, settings)))
         self._contexts.append(context)
         return context
 
     def _close_contexts(self) -> None:
-        self._contexts, self._drafters = [], []
+        self._contexts, self._heads, self._drafters = [], [], []
         self._open.close()
 
     def _llama_s(self) -> float:
-        return sum(context.decode_s for context in self._contexts)
+        contexts = sum(context.decode_s + context.rollback_s for context in self._contexts)
+        return contexts + sum(head.decode_s for head in self._heads)
 
     def _drop_draft(self, reason: str) -> None:
-        self._on_notice(f"no draft model: {reason}")
         if self.draft:
+            self._on_notice(f"no draft model: {reason}")
             self.draft.close()
         self.draft = None
 
