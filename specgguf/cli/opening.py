@@ -139,12 +139,15 @@ def open_profiles(store: "Store") -> "Profiles":
 
 def _find_draft(target: Path, catalogue: "Catalogue", store: "Store") -> tuple[Path | None, str]:
     """A draft on this machine that fits, and what to tell the user about it."""
+    from specgguf.headers.heads import num_nextn_layers
     from specgguf.models.header import ModelHeader
     from specgguf.models.pairing import draft_on_disk
 
     with about("target"):
         header = ModelHeader.of_file(target, "target")
     found = draft_on_disk(header, catalogue, store)
+    if found is None and num_nextn_layers(header.gguf):
+        return None, ""
     if found is None:
         return None, "no draft model: there is no --draft, and none on this machine fits and is small enough"
     return found.path, f"drafting with {found.reference}, which fits and is on this machine (--draft chooses another)"
