@@ -97,8 +97,9 @@ def _num_tokens(words):
 
 
 def _spoken(words):
-    """Ids of small letters and words."""
-    return [*range(3 + ord("a"), 3 + ord("z") + 1), *range(3 + 256, _num_tokens(words))]
+    """Ids of small letters and words, without [PAD], which llama.cpp takes for an end."""
+    said = [number for number, word in enumerate(words, 3 + 256) if word != "[PAD]"]
+    return [*range(3 + ord("a"), 3 + ord("z") + 1), *said]
 
 
 def _common(writer, words, template, bos, n_ctx):
