@@ -158,8 +158,8 @@ class OptimalStopping:
         Each is given up at the first doubtful token. What has been drafted by then, with the doubtful token or without,
         is sent if that is better than the best beginning so far.
         """
-        outlook, costs, worth = self._outlook, self._pace.costs, 1 / self._pace.rate
-        step, extras = costs.draft_step(self._drafter), costs.extras()
+        outlook, costs, value = self._outlook, self._pace.costs, self._pace.valuation()
+        step = costs.draft_step(self._drafter)
         _, stop = self._pace.most_valuable(acceptances)
         reach, tokens = 1.0, 0.0
         for acceptance in acceptances:
@@ -169,14 +169,15 @@ class OptimalStopping:
             reach = self._trust + (1 - self._trust) * CONSTANTS.broken
         stay = max(outlook.stay.value, CONSTANTS.probe_stay) if self._probing and acceptances else outlook.stay.value
         streak = stay if acceptances and acceptances[-1] > CONSTANTS.confident else outlook.enter.value
-        here = tokens * worth - extras[len(acceptances)]
+        here = value(len(acceptances), tokens, reach) if acceptances else 0.0
         gain, going = 0.0, 1.0  # going: the probability that no doubtful token has come yet
         for count in range(len(acceptances) + 1, costs.cap + 1):
-            ended = max(stop, here, (tokens + reach * outlook.doubtful.value) * worth - extras[count])
+            doubtful = reach * outlook.doubtful.value
+            ended = max(stop, here, value(count, tokens + doubtful, doubtful))
             gain += going * ((1 - streak) * (ended - stop) - step)
             going *= streak
             reach *= outlook.confident.value
             tokens += reach
-            here = tokens * worth - extras[count]
+            here = value(count, tokens, reach)
             yield gain + going * (max(stop, here) - stop)
             streak = stay
