@@ -33,6 +33,10 @@ from specgguf.speculative.sequence import Chooser, TokenSequence
 
 _CANNOT_GO_BACK = "state of such a model cannot be copied by llama.cpp, so nothing can be taken back"
 _LEAST_CTX = 4096
+_ENOUGH = 24
+"""Draft tokens by which a drafter is judged."""
+_CHANCE = 0.05
+"""A drafter of which no more than this share is right guesses no better than by chance."""
 _ROOM = 2048
 """Tokens of context kept free after a long prompt when the length of the answer is not limited."""
 
@@ -99,6 +103,7 @@ class Engine:
         self._open = ExitStack()
         self._contexts: list[LlamaContext] = []
         self._heads: list[LlamaHead] = []
+        self._told: set[str] = set()  # drafters that were said to be hardly ever right
         self._drafters: list[Drafter] = []
         self.costs = CostStore(survey, self._arithmetic, profiles)
         vocab = self.target.vocab
@@ -293,7 +298,7 @@ class Engine:
     def _controller(self, mode: Mode, num_draft: int | None) -> Controller:
         drafters = self.drafters(mode)
         if mode.is_adaptive:
-            return Auto(self.memory.policy, drafters, self.on_change)
+            return Auto(self.memory.policy, drafters, self._changed)
         num_draft = self.settings.draft_max if num_draft is None else num_draft
         if mode is Mode.FIXED and drafters and num_draft:
             return Fixed(drafters[0], num_draft, self.widths)
@@ -319,6 +324,22 @@ class Engine:
     def _close_contexts(self) -> None:
         self._contexts, self._heads, self._drafters = [], [], []
         self._open.close()
+
+    def _changed(self, line: str) -> None:
+        """A drafter was given up or taken up again. One that is hardly ever right may be made for another model."""
+        self.on_change(line)
+        for drafter in self._drafters:
+            rule, draft = self.memory.policy.rule(drafter), self.draft or self.target
+            if (
+                drafter.name not in self._told
+                and rule.num_judged >= _ENOUGH
+                and rule.num_right <= _CHANCE * rule.num_judged
+            ):
+                self._told.add(drafter.name)
+                self._on_notice(
+                    f"{draft.header.name} guessed {rule.num_right} of {rule.num_judged} tokens right: "
+                    f"is it made for {self.target.header.name}?"
+                )
 
     def _llama_s(self) -> float:
         contexts = sum(context.decode_s + context.rollback_s for context in self._contexts)

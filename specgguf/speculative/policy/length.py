@@ -13,6 +13,9 @@ from specgguf.speculative.verify import Verdict
 class LengthRule(Protocol):
     """Decides for one drafter, and learns from what comes of its drafts. Nothing it does can change the text."""
 
+    num_judged: int
+    num_right: int
+
     @property
     def parked(self) -> bool:
         """Whether drafting is given up for now."""

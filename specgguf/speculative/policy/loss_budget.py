@@ -17,6 +17,7 @@ class LossBudget:
     """
 
     parked = False
+    num_judged = num_right = 0
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace

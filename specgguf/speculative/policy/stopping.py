@@ -30,6 +30,8 @@ class OptimalStopping:
         self._failures = 0  # probes lost since drafting last won
         self._lost = 0.0  # plain steps that drafting has lost since it last won
         self._idle = 0  # parked rounds since the last probe
+        self.num_judged = self.num_right = 0
+        """Of all texts: draft tokens whose predecessors were accepted, and how many of them were accepted."""
         self.begin()
 
     def begin(self, backlog: int = 0) -> None:
@@ -115,6 +117,8 @@ class OptimalStopping:
             hits.append(False)
         elif next_right is not None:
             hits.append(next_right)
+        self.num_judged += len(hits)
+        self.num_right += sum(hits)
         for probability, hit in zip(probabilities, hits, strict=False):
             expected = min(self._calibrator.acceptance(probability), CONSTANTS.surest)
             broken = min(expected, CONSTANTS.broken)
