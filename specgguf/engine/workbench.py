@@ -47,7 +47,7 @@ class Workbench:
 
     def start_cold(self) -> None:
         """Empty all caches, and forget texts and what was learned about drafts; costs stay known."""
-        self.engine.clear()
+        self.engine.contexts.clear()
         self.engine.memory.learn_anew(self.engine.memory.policy.tables())
 
     def replay(self, prompt: Sequence[int], output: Sequence[int], width: int) -> Iterator[NDArray[np.float32]]:
