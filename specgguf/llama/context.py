@@ -210,6 +210,7 @@ class LlamaContext(Context):
         held = self._held.get(sequence, range(0))
         if held is not None and held.stop == length:
             return
+        self._states.forget(sequence, length)
         if not self._is_cut_right(sequence, length, held):
             self._start_again(sequence, length)
         elif not lib.llama_memory_seq_rm(self._memory, sequence, length, -1):
@@ -233,7 +234,7 @@ class LlamaContext(Context):
         """From the latest state that was saved, or from nothing."""
         begin = time.perf_counter()
         tokens, width = self.tokens[sequence], self.settings.replay_width or self.n_batch
-        start = self._states.restore(sequence, length)
+        start = self._states.restore(sequence)
         if not lib.llama_memory_seq_rm(self._memory, sequence, start, -1):
             raise ContextError(f"{self.role} model: llama.cpp cannot clear its cache", "this is a bug: report it")
         while start < length:

@@ -44,13 +44,13 @@ class States:
         ]
         self._states[sequence] = [*kept, _State(length, before_draft, data)][-_MOST:]
 
-    def restore(self, sequence: int, most: int) -> int:
-        """Put back the state of as many tokens as possible, `most` at most; how many those are, 0 if there is none.
+    def forget(self, sequence: int, length: int) -> None:
+        """The text is cut to its first `length` tokens: the states of more are of a text that is no more."""
+        self._states[sequence] = [state for state in self._states.get(sequence, ()) if state.length <= length]
 
-        States of more tokens are of a text that is no more.
-        """
-        kept = [state for state in self._states.get(sequence, ()) if state.length <= most]
-        self._states[sequence] = kept
+    def restore(self, sequence: int) -> int:
+        """Put back the latest state; how many tokens it stands for, 0 if there is none."""
+        kept = self._states.get(sequence)
         if not kept:
             return 0
         length, _, data = kept[-1]

@@ -33,18 +33,17 @@ class DflashDrafter(HeadDrafter):
 
     def _catch_up(self) -> None:
         start = self._unread.start
-        tokens, rows = self._unread.take()
-        for at, _, part in in_batches(tokens, rows, self._head.n_batch):
+        self._head.cut(start)
+        for at, _, part in in_batches(self._unread.tokens, self._unread.rows, self._head.n_batch):
             self._head.decode(None, part, start + at)
+        self._unread.done()
 
     def _guess(self, sequence: TokenSequence, limit: int, go_on: GoOn, draft: Draft) -> None:
-        if self._unread.tokens:
-            self._catch_up()
         count, at = min(limit, self._most), self._unread.end
         masks = count - 1 if self._from_anchor else count
+        self._head.cut(at)
         logits = self._head.decode([sequence.tokens[-1], *[self._mask] * masks], None, at, with_logits=True)
         if logits is not None:
             for row in logits if self._from_anchor else logits[1:]:
                 if not self._add(draft, row, sequence):
                     break
-        self._head.cut(at)

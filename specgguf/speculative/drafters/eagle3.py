@@ -1,6 +1,6 @@
 """Drafts from an EAGLE-3 head (Li et al., arXiv 2503.01840): one layer that reads three of the target's."""
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 import numpy as np
 
@@ -23,6 +23,7 @@ class Eagle3Drafter(HeadDrafter):
     def __init__(self, head: Head, taps: tuple[int, ...], eog: Container[int]) -> None:
         super().__init__(head, taps, eog)
         self._filled = 0  # positions that have a cell
+        self._next: Sequence[int] = ()  # the token after the last position read, if a draft has made its cell of it
         self._last: Hidden = np.empty((0, head.width), np.float32)  # of the last position read, if it has no cell
 
     def _rewind(self, length: int) -> int:
@@ -35,20 +36,21 @@ class Eagle3Drafter(HeadDrafter):
 
     def _catch_up(self) -> None:
         """Cells for all positions read but the last."""
-        start = self._unread.start
-        tokens, taps = self._unread.take()
+        start, tokens, taps = self._unread.start, self._unread.tokens, self._unread.rows
         encoded = [self._head.encode(part) for _, _, part in in_batches(tokens, taps, self._head.n_batch)]
         rows = np.concatenate([self._last, *encoded])
         following = tokens if len(self._last) else tokens[1:]
         first = start - len(self._last)  # the position of the first row
+        if following[:1] != self._next:
+            self._filled = first  # another token came
+        self._head.cut(self._filled)
         skip = self._filled - first  # it has its cell where it was drafted from
         for at, part, part_rows in in_batches(following[skip:], rows[skip:-1], self._head.n_batch):
             self._head.decode(part, part_rows, self._filled + at)
         self._last, self._filled = rows[-1:], first + len(rows) - 1
+        self._unread.done()
 
     def _guess(self, sequence: TokenSequence, limit: int, go_on: GoOn, draft: Draft) -> None:
-        if self._unread.tokens:
-            self._catch_up()
         at, token, row = self._unread.end - 1, sequence.tokens[-1], self._last
         if not len(row):
             return  # nothing was read: a prompt of one token
@@ -60,5 +62,4 @@ class Eagle3Drafter(HeadDrafter):
             if len(draft.tokens) == limit or not go_on(draft.probabilities):
                 break
             token, row = draft.tokens[-1], self._head.rows(1)
-        self._head.cut(at + 1)  # the first one is certain
-        self._filled = at + 1
+        self._filled, self._next = at + 1, sequence.tokens[-1:]

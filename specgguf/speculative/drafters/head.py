@@ -17,7 +17,7 @@ from specgguf.speculative.sequence import TokenSequence
 class HeadDrafter(ABC):
     """Reads every batch of the target, late: just before it drafts, or when there is a whole batch to read.
 
-    It knows one sequence. Its cells hold what is certain only: what was drafted is cut off again.
+    It knows one sequence. Cells of what was drafted, or of what was interrupted, are cut off before the next batch.
     """
 
     name: str
@@ -53,6 +53,8 @@ class HeadDrafter(ABC):
         begin_s = self._head.decode_s
         limit = min(limit, self._head.n_ctx - len(sequence.tokens))
         if limit > 0 and self._unread.end == len(sequence.tokens) - 1 and go_on([]):
+            if self._unread.tokens:
+                self._catch_up()
             self._guess(sequence, limit, go_on, draft)
         draft.seconds = self._head.decode_s - begin_s
         return draft
@@ -76,11 +78,11 @@ class HeadDrafter(ABC):
 
     @abstractmethod
     def _catch_up(self) -> None:
-        """Read what is unread."""
+        """Read what is unread; from its start again, should that have been interrupted."""
 
     @abstractmethod
     def _guess(self, sequence: TokenSequence, limit: int, go_on: GoOn, draft: Draft) -> None:
-        """Fill the draft; `go_on` has been asked for its first token."""
+        """Fill the draft; nothing is unread, and `go_on` has been asked for the first token."""
 
 
 def shifted(first: Hidden, rows: Hidden) -> Hidden:

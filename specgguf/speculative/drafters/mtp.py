@@ -39,20 +39,20 @@ class MtpDrafter(HeadDrafter):
 
     def _catch_up(self) -> None:
         start, skip = self._filled, self._filled - self._unread.start
-        tokens, rows = self._unread.take()
-        tokens, before = tokens[skip:], shifted(self._row, rows)[skip:]
+        rows = self._unread.rows
+        tokens, before = self._unread.tokens[skip:], shifted(self._row, rows)[skip:]
         for layer in range(self._num_layers):
+            self._head.cut(start)
             if self._num_layers > 1:
-                self._head.cut(start)
                 self._head.use_layer(layer)
             for at, part, part_rows in in_batches(tokens, before, self._head.n_batch):
                 self._head.decode(part, part_rows, start + at)
         self._row, self._filled = rows[-1], self._unread.end
+        self._unread.done()
 
     def _guess(self, sequence: TokenSequence, limit: int, go_on: GoOn, draft: Draft) -> None:
-        if self._unread.tokens:
-            self._catch_up()
         at, known, rows = self._unread.end, sequence.tokens[-1:], self._row[None]
+        self._head.cut(at)
         while True:
             count = len(draft.tokens)
             if self._num_layers > 1:
@@ -67,7 +67,6 @@ class MtpDrafter(HeadDrafter):
             if len(draft.tokens) >= min(limit, most) or not go_on(draft.probabilities):
                 break
             rows = np.concatenate([rows, self._head.rows(len(logits))[-1:]])
-        self._head.cut(at)
 
 
 class AssistantDrafter(HeadDrafter):
@@ -95,6 +94,8 @@ class AssistantDrafter(HeadDrafter):
 
     def _guess(self, sequence: TokenSequence, limit: int, go_on: GoOn, draft: Draft) -> None:
         at, token, row = self._unread.end, sequence.tokens[-1], self._row[None]
+        if at == 0:
+            return  # the target has computed nothing: a prompt of one token
         while True:
             logits = self._head.decode([token], row, at, with_logits=True)
             if logits is None or not self._add(draft, logits[0], sequence):

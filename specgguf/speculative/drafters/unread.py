@@ -32,11 +32,14 @@ class Unread:
         self._rows.append(rows.copy())
         self.end += len(tokens)
 
-    def take(self) -> tuple[list[int], Hidden]:
-        """All of it, which is then read."""
-        taken = self.tokens, np.concatenate(self._rows) if len(self._rows) != 1 else self._rows[0]
-        self.tokens, self._rows = [], []
-        return taken
+    @property
+    def rows(self) -> Hidden:
+        """The hidden states of the tokens, of which there are some."""
+        return np.concatenate(self._rows) if len(self._rows) != 1 else self._rows[0]
+
+    def done(self) -> None:
+        """All of it has been read."""
+        self.rewind(self.end)
 
     def rewind(self, length: int) -> None:
         """Nothing of the first `length` positions is unread, and nothing is known after them."""
