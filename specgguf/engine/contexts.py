@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 
+from specgguf.drafters.model import ModelDrafter
 from specgguf.engine.heads import open_head, taps_of
 from specgguf.engine.settings import N_BATCH, EngineSettings
 from specgguf.errors import ContextError
@@ -12,8 +13,7 @@ from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.head import LlamaHead
 from specgguf.llama.model import Model
 from specgguf.speculative.context import NEXTN, Rollback
-from specgguf.speculative.drafters.base import Drafter
-from specgguf.speculative.drafters.model import ModelDrafter
+from specgguf.speculative.drafter import Drafter
 
 _CANNOT_GO_BACK = "llama.cpp cannot copy the state of such a model, so nothing can be taken back"
 

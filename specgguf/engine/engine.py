@@ -25,7 +25,7 @@ from specgguf.models.header import ModelHeader
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.context import Rollback
 from specgguf.speculative.controller import Auto, Controller, Fixed, Plain
-from specgguf.speculative.drafters.base import Drafter
+from specgguf.speculative.drafter import Drafter
 from specgguf.speculative.policy.depths import level_of
 from specgguf.speculative.sequence import Chooser, TokenSequence
 

@@ -3,6 +3,9 @@
 from collections.abc import Collection
 from contextlib import ExitStack, closing
 
+from specgguf.drafters.dflash import DflashDrafter
+from specgguf.drafters.eagle3 import Eagle3Drafter
+from specgguf.drafters.mtp import AssistantDrafter, MtpDrafter
 from specgguf.engine.settings import N_BATCH
 from specgguf.headers.gguf import GgufHeader
 from specgguf.headers.heads import DraftKind, block_size, mask_token, num_nextn_layers, tapped_layers
@@ -10,10 +13,7 @@ from specgguf.llama.context import LlamaContext
 from specgguf.llama.head import HeadSettings, LlamaHead
 from specgguf.llama.model import Model
 from specgguf.speculative.context import NEXTN
-from specgguf.speculative.drafters.base import Drafter
-from specgguf.speculative.drafters.dflash import DflashDrafter
-from specgguf.speculative.drafters.eagle3 import Eagle3Drafter
-from specgguf.speculative.drafters.mtp import AssistantDrafter, MtpDrafter
+from specgguf.speculative.drafter import Drafter
 
 _BLOCK_SIZE = 16
 """Of a DFlash head that does not say."""

@@ -10,7 +10,7 @@ from specgguf.exact.choice import MAX_WIDTH
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.context import Context, Part
 from specgguf.speculative.controller import Fixed, Plain
-from specgguf.speculative.drafters.base import Drafter
+from specgguf.speculative.drafter import Drafter
 from specgguf.speculative.loop import prefill
 from specgguf.speculative.sequence import TokenSequence
 

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from statistics import median
 from typing import Any, TypeAlias
 
+from specgguf.drafters.ngram import NgramDrafter
 from specgguf.engine.engine import Engine
 from specgguf.engine.generation import Generation
 from specgguf.engine.settings import Mode
@@ -26,8 +27,7 @@ from specgguf.measure.prompts import Prompt
 from specgguf.models.header import ModelHeader
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.context import common_prefix
-from specgguf.speculative.drafters.base import Draft, Drafter
-from specgguf.speculative.drafters.ngram import NgramDrafter
+from specgguf.speculative.drafter import Draft, Drafter
 from specgguf.speculative.policy.costs import DrafterTimes, WidthCosts
 from specgguf.speculative.sequence import TokenSequence
 

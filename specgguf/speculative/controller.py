@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from specgguf.speculative.context import Evaluated
-from specgguf.speculative.drafters.base import Draft, Drafter
+from specgguf.speculative.drafter import Draft, Drafter
 from specgguf.speculative.policy.policy import Policy
 from specgguf.speculative.sequence import TokenSequence
 from specgguf.speculative.verify import Verdict

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from specgguf.speculative.drafters.base import Draft
+from specgguf.speculative.drafter import Draft
 from specgguf.speculative.policy.loss_budget import LossBudget
 from specgguf.speculative.policy.pace import Pace
 from specgguf.speculative.policy.stopping import OptimalStopping

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from specgguf.speculative.drafters.base import Draft
+from specgguf.speculative.drafter import Draft
 from specgguf.speculative.policy.calibration import Calibrator
 from specgguf.speculative.policy.constants import CONSTANTS
 from specgguf.speculative.policy.outlook import Outlook
