@@ -1,5 +1,6 @@
 """Draft heads over llama.cpp: the text is plain decoding's, and the drafts are those of a head that read it afresh."""
 
+import itertools
 from contextlib import ExitStack, closing
 from typing import NamedTuple
 
@@ -72,7 +73,7 @@ class Pair(NamedTuple):
 
 
 def assert_same_drafts(one, other):
-    """The same but for roundings: where two tokens are equally likely, either may be drafted, and then others follow."""
+    """The same but for roundings: of two tokens that are equally likely either may be drafted, and others follow."""
     for (draft, output), (expected, expected_output) in zip(one.rounds, other.rounds, strict=False):
         assert len(draft.tokens) == len(expected.tokens)
         for i, token in enumerate(draft.tokens):
@@ -142,15 +143,15 @@ def test_five_turns_of_which_some_edit_what_was_said(pair):
     for kept, more in (
         (None, []),
         (None, [9, 9]),
-        (127, [8, 7]),
+        (110, [8, 7]),
         (40, PROMPT[3:50]),
         (None, [5]),
         (None, []),
         (3, [4]),
     ):
         prompt = [*[*prompt, *found][:kept], *more]
-        found = pair.answer(prompt, 40).tokens
-        assert found == plain(pair.model, prompt, 40)
+        found = pair.answer(prompt, 25).tokens
+        assert found == plain(pair.model, prompt, 25)
 
 
 def test_a_text_ends_with_an_end_token_even_inside_a_block(pair):
@@ -173,24 +174,22 @@ def test_a_caller_that_stops_inside_a_block_goes_on_from_there(pair):
     """A stop string ends the text in the middle of what a round has put out."""
     pair.start_over()
     found = pair.answer(PROMPT, 60)
-    at = len(PROMPT)
-    for _, output in found.rounds:
-        if len(output) > 1:
-            prompt = [*PROMPT, *found.tokens][: at + len(output) - 1]
-            answer(pair.context, Fixed(pair.drafter, NUM_DRAFT), PROMPT, at + len(output) - len(PROMPT))
-            assert pair.answer([*prompt, 5], 10).tokens == plain(pair.model, [*prompt, 5], 10)
-            break
-        at += len(output)
+    ends = itertools.accumulate(len(output) for _, output in found.rounds)
+    end = next(end for end, (_, output) in zip(ends, found.rounds, strict=True) if len(output) > 1)
+    pair.start_over()
+    answer(pair.context, Fixed(pair.drafter, NUM_DRAFT), PROMPT, end)
+    prompt = [*PROMPT, *found.tokens[: end - 1], 5]
+    assert pair.answer(prompt, 10).tokens == plain(pair.model, prompt, 10)
 
 
-@pytest.mark.parametrize("call", [0, 1, 2, 4, 5, 7, 8, 11, 14])
+@pytest.mark.parametrize("call", [0, 1, 2, 5, 8, 12])
 def test_a_text_goes_on_wherever_a_signal_came(pair, call):
     pair.start_over()
     with interrupted(call), pytest.raises(KeyboardInterrupt):
         answer(pair.context, Fixed(pair.drafter, NUM_DRAFT), PROMPT, 60)
     text = [*PROMPT, *plain(pair.model, PROMPT, 20)]
-    for prompt in (text[: len(pair.context.tokens[0]) + 1], text[:90], [*text[:70], 5]):
-        assert pair.answer(prompt, 20).tokens == plain(pair.model, prompt, 20)
+    for prompt in (text[: len(pair.context.tokens[0]) + 1], [*text[:70], 5]):
+        assert pair.answer(prompt, 10).tokens == plain(pair.model, prompt, 10)
 
 
 def test_what_is_drafted_after_a_spoiled_draft_is_drafted_from_what_was_right(pair):
@@ -229,8 +228,8 @@ def test_several_drafters_together(pair, make, sampler):
     pair.start_over()
     controller, prompt = make([pair.drafter, NgramDrafter()]), PROMPT
     for _ in range(2):
-        expected = plain(pair.model, prompt, 100, sampler)
-        assert answer(pair.context, controller, prompt, 100, sampler).tokens == expected
+        expected = plain(pair.model, prompt, 60, sampler)
+        assert answer(pair.context, controller, prompt, 60, sampler).tokens == expected
         prompt = [*prompt[:60], *expected, 5]
     assert pair.answer(prompt, 30).tokens == plain(pair.model, prompt, 30)
 
