@@ -10,7 +10,7 @@ from specgguf.drafters.eagle3 import Eagle3Drafter
 from specgguf.drafters.mtp import AssistantDrafter, MtpDrafter
 from specgguf.drafters.unread import Unread
 from specgguf.sampling.sampler import Sampler
-from specgguf.speculative.context import Evaluated
+from specgguf.speculative.context import NEXTN, Evaluated
 from specgguf.speculative.sequence import TokenSequence
 from tests.drafters.toy_head import WIDTH, ToyHead, encoded, hidden_state
 from tests.speculative.toy import NUM_TOKENS
@@ -184,10 +184,36 @@ def test_an_interrupted_call_leaves_no_trace(make, prompt, history, calls, after
     check(make, reader, limit)
 
 
-def test_an_assistant_reads_the_targets_cells_from_where_they_end():
-    reader = fresh(assistant, [1, 2, 3, 4, 5])
-    reader.draft(3)
-    assert reader.head.started_at == [4, 4, 4]
+@pytest.mark.parametrize(("make", "starts"), [(eagle3, [3, 4, 5]), (mtp, [4, 5, 6]), (assistant, [4, 4, 4])])
+def test_each_step_goes_on_from_the_one_before(make, starts):
+    reader = fresh(make, [1, 2, 3, 4, 5])
+    drafted = reader.draft(3).tokens
+    steps = reader.head.batches[-3:]
+    assert [tokens for _, _, tokens, _, _ in steps] == [[token] for token in (5, *drafted[:2])]
+    assert [start for _, start, _, _, _ in steps] == starts  # an assistant reads where the target's cells end
+    last = np.concatenate([hidden_state([1, 2, 3, 4], tap) for tap in reader.drafter.taps])
+    expected = [encoded(last) if make is eagle3 else last, *(made[-1] for *_, made in steps)]
+    for i, (_, _, _, rows, _) in enumerate(steps):
+        np.testing.assert_array_equal(rows, expected[i][None])
+
+
+def test_of_several_layers_each_drafts_the_token_of_its_number():
+    reader = fresh(mtp_of_three_layers, [1, 2, 3, 4, 5])
+    drafted = reader.draft(9).tokens
+    found = [(layer, start, tokens) for layer, start, tokens, _, _ in reader.head.batches[-3:]]
+    assert found == [(0, 4, [5]), (1, 4, [5, drafted[0]]), (2, 4, [5, *drafted[:2]])]
+    *_, (_, _, _, rows, _) = reader.head.batches
+    made = [batch[-1][-1] for batch in reader.head.batches[-3:-1]]
+    np.testing.assert_array_equal(rows, [hidden_state([1, 2, 3, 4], NEXTN), *made])
+
+
+@pytest.mark.parametrize(("make", "masks", "first"), [(dflash, 3, 1), (dspark, 2, 0)])
+def test_a_block_is_filled_at_once(make, masks, first):
+    reader = fresh(make, [1, 2, 3, 4, 5])
+    drafted = reader.draft(3).tokens
+    _, start, tokens, rows, _ = reader.head.batches[-1]
+    assert (start, tokens, rows) == (4, [5, *[MASK] * masks], None)
+    assert drafted == reader.head._logits[first:].argmax(1).tolist()
 
 
 @pytest.mark.parametrize("make", DRAFTERS)
@@ -223,9 +249,9 @@ def test_a_draft_ends_with_an_end_token_and_where_the_context_ends(make):
 @pytest.mark.parametrize("make", DRAFTERS)
 def test_a_draft_of_which_nothing_is_wanted_costs_nothing(make):
     reader = fresh(make, [1, 2, 3])
-    before = len(reader.head.started_at)
+    before = len(reader.head.batches)
     assert reader.drafter.draft(reader.sequence([1, 2, 3]), 3, lambda _: False).tokens == []
-    assert len(reader.head.started_at) == before
+    assert len(reader.head.batches) == before
 
 
 def test_what_is_unread_has_no_gaps():

@@ -34,7 +34,8 @@ class ToyHead:
         self.cells = [[] for _ in range(n_layers)]
         self.layer, self.length = 0, 0
         self.has_cells = has_cells
-        self.started_at = []
+        self.batches = []
+        """Layer, position, tokens and rows of all of them, and the rows that came of it."""
         self.interruption, self.interrupted_after = None, False
         self._logits, self._rows = np.empty((0, NUM_TOKENS), np.float32), None
 
@@ -47,7 +48,6 @@ class ToyHead:
         if self.has_cells:
             assert start == self.length, "a gap in the cells, or a position twice"
             assert len(cells) >= start, "a gap in the cells of one layer"
-        self.started_at.append(start)
         given = [None] * count if tokens is None else tokens
         beside = [None] * count if rows is None else [tuple(row.tolist()) for row in rows]
         seen = [*cells[:start], *zip(given, beside, strict=True)]
@@ -62,6 +62,7 @@ class ToyHead:
         self._logits[:] = np.nan  # views of what came before are no longer valid
         self._logits = np.array([state.normal(0, 2, NUM_TOKENS) for state in states], np.float32)
         self._rows = np.array([state.normal(0, 2, self.width) for state in states], np.float32)
+        self.batches.append((self.layer, start, tokens, rows, self._rows))
         return self._logits if with_logits else None
 
     def _tick(self, after):

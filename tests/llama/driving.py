@@ -50,7 +50,7 @@ def answer(context, controller, prompt, count, sampler=SAMPLERS[0], eog=()):
 
     def draft(sequences, limits):
         made = make(sequences, limits)
-        drafts.append(list(made[0].tokens))
+        drafts.append(made[0])
         return made
 
     controller.draft = draft
