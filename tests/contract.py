@@ -43,6 +43,29 @@ class ContextContract:
         assert context.tokens[0] == list(self.tokens[:5])
         self.same(decode(context, self.tokens[5:6], rows=1), expected)
 
+    @pytest.mark.parametrize("length", [1, 3, 5, 6, 7])
+    def test_tokens_of_several_batches_are_cut(self, context, length):
+        more = [*self.tokens[:length], 7]
+        expected = self.one_by_one(context, more)[-1:].copy()
+        context.truncate(0, 0)
+        decode(context, self.tokens[:3], rows=1)
+        decode(context, self.tokens[3:5], rows=2)
+        for token in self.tokens[5:8]:
+            decode(context, [token], rows=1)
+        context.truncate(0, length)
+        self.same(decode(context, [7], rows=1), expected)
+
+    def test_a_text_that_was_cut_is_forgotten(self, context):
+        one, two, three, *_ = self.tokens
+        expected = self.one_by_one(context, [one, 7, three])[-1:].copy()
+        context.truncate(0, 0)
+        context.sync(0, [one, two])
+        context.truncate(0, 1)
+        for token in (7, 8):
+            decode(context, [token], rows=1)
+        context.truncate(0, 2)
+        self.same(decode(context, [three], rows=1), expected)
+
     def test_sync_decodes_only_what_is_missing(self, context, monkeypatch):
         expected = self.one_by_one(context, self.tokens)[-2:].copy()
         context.truncate(0, 0)

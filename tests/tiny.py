@@ -21,7 +21,7 @@ EPSILON = 1e-9  # nothing beside the square of a step: the norm only scales
 def write_attention(path: Path, seed=1, words=WORDS, template=TEMPLATE, bos=True, n_ctx=2048, sampling=None) -> Path:
     """A model of llama's architecture; while greedy it says small letters and words, and never ends."""
     writer = GGUFWriter(path, "llama")
-    _common(writer, words, template, bos, n_ctx)
+    add_common(writer, words, template, bos, n_ctx)
     for name, value in (sampling or {}).items():
         add = writer.add_int32 if isinstance(value, int) else writer.add_float32
         add(f"general.sampling.{name}", value)
@@ -30,9 +30,9 @@ def write_attention(path: Path, seed=1, words=WORDS, template=TEMPLATE, bos=True
     writer.add_head_count_kv(HEADS)
     writer.add_rope_dimension_count(EMBED // HEADS)
     writer.add_layer_norm_rms_eps(EPSILON)
-    random = _Weights(writer, seed)
-    random.signs("token_embd.weight", _num_tokens(words), EMBED)
-    random.add("output.weight", _num_tokens(words), EMBED, only=_spoken(words))
+    random = Weights(writer, seed)
+    random.signs("token_embd.weight", num_tokens(words), EMBED)
+    random.add("output.weight", num_tokens(words), EMBED, only=spoken(words))
     random.ones("output_norm.weight", EMBED)
     for layer in range(LAYERS):
         for name in ("attn_q", "attn_k", "attn_v"):
@@ -43,13 +43,13 @@ def write_attention(path: Path, seed=1, words=WORDS, template=TEMPLATE, bos=True
         random.add(f"blk.{layer}.ffn_down.weight", EMBED, FEED)
         random.ones(f"blk.{layer}.attn_norm.weight", EMBED)
         random.ones(f"blk.{layer}.ffn_norm.weight", EMBED)
-    return _write(writer, path)
+    return finish(writer, path)
 
 
 def write_recurrent(path: Path, seed=1, words=WORDS) -> Path:
     """A Mamba model: its state cannot be rolled back."""
     writer = GGUFWriter(path, "mamba")
-    _common(writer, words, TEMPLATE, True, 2048)
+    add_common(writer, words)
     writer.add_feed_forward_length(0)
     writer.add_head_count(0)
     writer.add_ssm_conv_kernel(CONV)
@@ -57,8 +57,8 @@ def write_recurrent(path: Path, seed=1, words=WORDS) -> Path:
     writer.add_ssm_state_size(STATE)
     writer.add_ssm_time_step_rank(CONV)
     writer.add_layer_norm_rms_eps(1e-5)
-    random = _Weights(writer, seed)
-    random.add("token_embd.weight", _num_tokens(words), EMBED)
+    random = Weights(writer, seed)
+    random.add("token_embd.weight", num_tokens(words), EMBED)
     random.ones("output_norm.weight", EMBED)
     for layer in range(LAYERS):
         random.ones(f"blk.{layer}.attn_norm.weight", EMBED)
@@ -71,19 +71,22 @@ def write_recurrent(path: Path, seed=1, words=WORDS) -> Path:
         writer.add_tensor(f"blk.{layer}.ssm_a", -np.ones((INNER, STATE), np.float32))
         random.ones(f"blk.{layer}.ssm_d", INNER)
         random.add(f"blk.{layer}.ssm_out.weight", EMBED, INNER)
-    return _write(writer, path)
+    return finish(writer, path)
 
 
-class _Weights:
+class Weights:
     def __init__(self, writer, seed):
         self.writer = writer
         self.random = np.random.default_rng(seed)
 
-    def add(self, name, *shape, only=slice(None)):
+    def add(self, name, *shape, only=slice(None), scale=0.3):
         """Only those rows, in place of zeros."""
         weights = np.zeros(shape, np.float32)
-        weights[only] = self.random.normal(0, 0.3, shape)[only]
-        self.writer.add_tensor(name, weights)
+        weights[only] = self.random.normal(0, scale, shape)[only]
+        self.put(name, weights)
+
+    def put(self, name, weights):
+        self.writer.add_tensor(name, np.ascontiguousarray(weights, np.float32))
 
     def signs(self, name, *shape):
         self.writer.add_tensor(name, self.random.choice((-STEP, STEP), shape).astype(np.float32))
@@ -92,22 +95,23 @@ class _Weights:
         self.writer.add_tensor(name, np.ones(shape, np.float32))
 
 
-def _num_tokens(words):
+def num_tokens(words=WORDS):
     return 3 + 256 + len(words)
 
 
-def _spoken(words):
+def spoken(words=WORDS):
     """Ids of small letters and words, without [PAD], which llama.cpp takes for an end."""
     said = [number for number, word in enumerate(words, 3 + 256) if word != "[PAD]"]
     return [*range(3 + ord("a"), 3 + ord("z") + 1), *said]
 
 
-def _common(writer, words, template, bos, n_ctx):
+def add_common(writer, words=WORDS, template=TEMPLATE, bos=True, n_ctx=2048, embed=EMBED, layers=LAYERS):
+    """What every file says of itself, and the tokenizer."""
     writer.add_name("toy")
     writer.add_file_type(0)
     writer.add_context_length(n_ctx)
-    writer.add_embedding_length(EMBED)
-    writer.add_block_count(LAYERS)
+    writer.add_embedding_length(embed)
+    writer.add_block_count(layers)
     writer.add_tokenizer_model("llama")
     writer.add_token_list(["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *words])
     writer.add_token_scores([0.0] * 259 + [-float(i) for i in range(len(words))])
@@ -120,7 +124,7 @@ def _common(writer, words, template, bos, n_ctx):
         writer.add_chat_template(template)
 
 
-def _write(writer, path):
+def finish(writer, path):
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

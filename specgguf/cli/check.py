@@ -14,9 +14,9 @@ from specgguf.errors import UsageError, about
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from specgguf.headers.parity import ParityReport
     from specgguf.models.files import ModelFile
     from specgguf.models.header import ModelHeader
-    from specgguf.models.parity import ParityReport
 
 
 @grouped
@@ -25,32 +25,38 @@ def check(
     offline: Offline = False,
     json: Json = False,
 ) -> None:
-    """Compare the tokenizers of a target and a draft; exit code 1 if they do not fit.
+    """Judge whether a draft fits a target; exit code 1 if it does not. Without a draft: the target's own MTP layers.
 
     Of files that are not here yet only the beginning is read.
     """
+    from specgguf.headers.fitting import check_head
+    from specgguf.headers.heads import num_nextn_layers
+    from specgguf.headers.parity import Parity
     from specgguf.models.files import DerivedFile
     from specgguf.models.hub.headers import read_header
-    from specgguf.models.parity import Parity, compare
 
     store = open_store(offline)
     resolver = open_resolver(store)
-    files = {role: models.resolve(resolver, role) for role in ("target", "draft")}
-    headers = []
-    for role, file in files.items():
-        with about(models.option_of(role)):
-            headers.append(read_header(_named(file), role, store))
-    (one, read_one), (two, read_two) = headers
-    for file in files.values():
+    target_file, draft_file = (models.resolve(resolver, role) for role in ("target", "draft"))
+    with about(models.option_of("target")):
+        target, num_read = read_header(_named(target_file), "target", store)
+    if draft_file is None and num_nextn_layers(target.gguf):
+        draft_file = target_file
+    draft = target
+    if draft_file != target_file:
+        with about(models.option_of("draft")):
+            draft, more = read_header(_named(draft_file), "draft", store)
+        num_read += more
+    for file in (target_file, draft_file):
         if isinstance(file, DerivedFile) and store.find(file) is None:
             output.note(f"{file.name} has yet to be made, and takes its tokenizer from there")
-    report = compare(one.tokenizer, two.tokenizer)
+    report = check_head(target.gguf, draft.gguf)
     if json:
-        output.write_json({**_as_dict(report, one, two), "bytes_read": read_one + read_two})
+        output.write_json({**_as_dict(report, target, draft), "bytes_read": num_read})
     else:
-        output.write(_as_text(report, one, two))
-        if read_one + read_two:
-            output.note(f"read {(read_one + read_two) / 1e6:.1f} MB from the hub")
+        output.write(_as_text(report, target, draft))
+        if num_read:
+            output.note(f"read {num_read / 1e6:.1f} MB from the hub")
     if report.verdict is Parity.INCOMPATIBLE:
         raise typer.Exit(1)
 
@@ -62,6 +68,8 @@ def _named(file: "Path | ModelFile | None") -> "Path | ModelFile":
 
 
 def _as_dict(report: "ParityReport", target: "ModelHeader", draft: "ModelHeader") -> dict[str, Any]:
+    from specgguf.headers.heads import kind_of
+
     differences = [dict(zip(("id", "target", "draft"), entry, strict=True)) for entry in report.differences]
     return {
         "verdict": report.verdict,
@@ -69,7 +77,7 @@ def _as_dict(report: "ParityReport", target: "ModelHeader", draft: "ModelHeader"
         "num_shared": report.num_shared,
         "differences": differences,
         "target": _facts(target),
-        "draft": _facts(draft),
+        "draft": {"kind": kind_of(draft.gguf, target.gguf), **_facts(draft)},
     }
 
 
@@ -89,14 +97,23 @@ def _facts(header: "ModelHeader") -> dict[str, Any]:
 
 
 def _as_text(report: "ParityReport", target: "ModelHeader", draft: "ModelHeader") -> str:
+    from specgguf.headers.heads import DraftKind, kind_of
+
+    kind = kind_of(draft.gguf, target.gguf)
     lines = [f"{report.verdict}: {'; '.join(report.reasons) or 'no difference'}"]
     for role, header in (("target", target), ("draft", draft)):
-        facts = _facts(header)
-        special = ", ".join(f"{name} {token}" for name, token in facts["special"].items())
-        lines += [
-            f"{role:7s}{facts['path']}",
-            f"       {facts['num_tokens']} ids, {facts['tokenizer']}/{facts['pre_tokenizer']}, "
-            f"fingerprint {facts['fingerprint']}, {'a' if facts['chat_template'] else 'no'} chat template; {special}",
-        ]
+        head = f" ({kind.label})" if role == "draft" and kind is not DraftKind.MODEL else ""
+        lines += [f"{role:7s}{header.path}{head}", f"       {_described(header)}"]
     lines += [f"id {token}: target {one!r}, draft {two!r}" for token, one, two in report.differences]
     return "\n".join(lines) + "\n"
+
+
+def _described(header: "ModelHeader") -> str:
+    facts = _facts(header)
+    if not facts["num_tokens"]:
+        return "takes the target's tokenizer"
+    special = ", ".join(f"{name} {token}" for name, token in facts["special"].items())
+    return (
+        f"{facts['num_tokens']} ids, {facts['tokenizer']}/{facts['pre_tokenizer']}, "
+        f"fingerprint {facts['fingerprint']}, {'a' if facts['chat_template'] else 'no'} chat template; {special}"
+    )

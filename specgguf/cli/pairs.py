@@ -75,7 +75,8 @@ def _row(catalogue: "Catalogue", store: "Store", name: str) -> dict[str, Any]:
     for role, reference in (("target", pair.target), ("draft", pair.draft)):
         file = catalogue.file(reference)
         path = store.find(file)
-        row[role] = {"reference": reference, "size": size_of(path or file), "path": str(path) if path else None}
+        size = 0 if role == "draft" and pair.is_one_file else size_of(path or file)
+        row[role] = {"reference": reference, "size": size, "path": str(path) if path else None}
     return row
 
 
@@ -101,7 +102,14 @@ def _show_drafts(resolver: "Resolver", store: "Store", reference: str, json: boo
         verdict = candidate.report.verdict if candidate.report else "not judged"
         here = "on disk" if candidate.path else ""
         line = f"{candidate.reference:{width}}  {candidate.size / 1e9:4.1f} GB  {here:7s}  {verdict:12s}  "
-        output.write(f"{line}{candidate.problem}".rstrip() + "\n")
+        output.write(f"{line}{candidate.problem or _kind(candidate)}".rstrip() + "\n")
+
+
+def _kind(candidate: "Candidate") -> str:
+    """What kind of head it is; empty for a model."""
+    from specgguf.headers.heads import DraftKind
+
+    return "" if candidate.kind in (None, DraftKind.MODEL) else candidate.kind.label
 
 
 def _judged(candidate: "Candidate") -> dict[str, Any]:
@@ -109,6 +117,7 @@ def _judged(candidate: "Candidate") -> dict[str, Any]:
         "reference": candidate.reference,
         "size": candidate.size,
         "path": str(candidate.path) if candidate.path else None,
+        "kind": candidate.kind,
         "verdict": candidate.report.verdict if candidate.report else None,
         "problem": candidate.problem or None,
     }
@@ -144,4 +153,4 @@ def _remove(catalogue: "Catalogue", store: "Store", name: str, yes: bool, json: 
 
 def _files(catalogue: "Catalogue", name: str) -> "list[ModelFile]":
     pair = catalogue.pair(name)
-    return [catalogue.file(pair.target), catalogue.file(pair.draft)]
+    return [catalogue.file(reference) for reference in dict.fromkeys((pair.target, pair.draft))]

@@ -2,8 +2,9 @@
 
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from llama_cpp import llama_cpp as lib
@@ -12,7 +13,9 @@ from specgguf.errors import ContextError, UsageError
 from specgguf.llama.interrupt import abort_data, abort_function, interruptible
 from specgguf.llama.library import take_errors
 from specgguf.llama.model import Model
-from specgguf.speculative.context import Context, Hidden, Logits, Part
+from specgguf.llama.states import States
+from specgguf.llama.taps import hidden_rows, switch_on
+from specgguf.speculative.context import NEXTN, Context, Hidden, Logits, Part, Rollback
 
 _NO_SLOT, _ABORTED = 1, 2
 
@@ -51,6 +54,10 @@ class ContextSettings:
     """Tokens of one batch at most: the chunk of a prefill, and the bound of a draft."""
     n_seq: int = 1
     """Sequences that share the cache."""
+    replay_width: int | None = None
+    """Tokens of a batch at most where tokens are evaluated again; None: `n_batch`."""
+    taps: tuple[int, ...] = ()
+    """Layers whose inputs are wanted of every token; `NEXTN` for what MTP layers go on from."""
 
 
 class LlamaContext(Context):
@@ -64,6 +71,7 @@ class LlamaContext(Context):
         params.kv_unified = settings.n_seq > 1
         params.n_batch = params.n_ubatch = settings.n_batch
         params.n_outputs_max = settings.max_rows
+        params.n_rs_seq = settings.max_rows - 1  # what the architecture cannot do is set to 0
         params.n_threads = params.n_threads_batch = settings.n_threads
         params.type_k = CACHE_TYPES[settings.cache_type_k]
         params.type_v = CACHE_TYPES[settings.cache_type_v]
@@ -90,7 +98,24 @@ class LlamaContext(Context):
         self.role = model.header.role
         self._n_vocab = model.vocab.num_tokens
         self._memory = lib.llama_get_memory(self._pointer)
+        self._window = int(lib.llama_model_n_swa(model.pointer))
+        self._states = States(self._pointer)
+        self._held: dict[int, range | None] = {}
+        """By sequence, the positions that its last batch has filled; None where that did not come to its end."""
+        self.rollback = self._kind_of_rollback(model)
+        self._n_embd = int(lib.llama_model_n_embd(model.pointer))
+        self._n_embd_out = int(lib.llama_model_n_embd_out(model.pointer))
+        for tap in settings.taps:
+            switch_on(self._pointer, tap)
         self._open_batch()
+
+    def _kind_of_rollback(self, model: Model) -> Rollback:
+        if not model.has_recurrent_state:
+            return Rollback.PARTIAL
+        self._num_snapshots = int(lib.llama_n_rs_seq(self._pointer))
+        if self.max_rows > 1 and self._num_snapshots >= self.max_rows - 1:
+            return Rollback.SNAPSHOTS
+        return Rollback.CHECKPOINT if self._states.size(0) else Rollback.NONE
 
     def _open_batch(self) -> None:
         """One batch for the context's life."""
@@ -101,42 +126,56 @@ class LlamaContext(Context):
             self._batch.seq_id[i][0] = 0
         self._filled_with = [0] * self.n_batch  # the sequence of each place
 
-    def _evaluate(self, parts: Sequence[Part]) -> tuple[Logits, Hidden | None]:
+    def _evaluate(self, parts: Sequence[Part]) -> tuple[Logits, Mapping[int, Hidden]]:
         if self._pointer is None:
             raise ValueError("the context is closed")
-        self._fill_batch(parts)
+        code = _ABORTED
+        while code == _ABORTED:
+            # Aborted, but no exception of the signal's handler followed: the signal came before this batch
+            # and was dealt with then, so the batch is simply done again.
+            for sequence in self._stale:
+                self._go_back(sequence, len(self.tokens[sequence]))
+            begin = time.perf_counter()
+            code = self._decode([(len(self.tokens[part.sequence]), part) for part in parts])
+        self._check(code)
         rows = sum(part.rows for part in parts)
-        begin = time.perf_counter()
-        self._decode_batch()
         logits = np.empty((0, self._n_vocab), np.float32)
         if rows:
             pointer = lib.llama_get_logits(self._pointer)
             if not pointer:
                 raise ContextError(f"{self.role} model: llama.cpp gave no logits", "this is a bug: report it")
             logits = np.ctypeslib.as_array(pointer, (rows, self._n_vocab))
+        num_tokens = int(self._batch.n_tokens)
+        hidden = {tap: hidden_rows(self._pointer, tap, num_tokens, self._tap_width(tap)) for tap in self.settings.taps}
         self.decode_s += time.perf_counter() - begin
-        return logits, None
+        return logits, hidden
 
-    def _fill_batch(self, parts: Sequence[Part]) -> None:
+    def _tap_width(self, tap: int) -> int:
+        return self._n_embd_out if tap == NEXTN else self._n_embd
+
+    def _decode(self, parts: Sequence[tuple[int, Part]]) -> int:
+        """Decode parts, each from a position on; llama.cpp's code. What fails leaves a cache that nobody knows."""
+        self._fill_batch(parts)
+        self._held.update({part.sequence: None for _, part in parts})
+        with interruptible():
+            code: int = lib.llama_decode(self._pointer, self._batch)
+        if code == 0:
+            for start, (sequence, tokens, _) in parts:
+                self._held[sequence] = range(start, start + len(tokens))
+        return code
+
+    def _fill_batch(self, parts: Sequence[tuple[int, Part]]) -> None:
         place, (token_of, position_of, is_wanted) = 0, self._columns
-        for sequence, tokens, rows in parts:
-            start, first_row = len(self.tokens[sequence]) - place, place + len(tokens) - rows
+        for start, (sequence, tokens, rows) in parts:
+            shift, first_row = start - place, place + len(tokens) - rows
             for token in tokens:
-                token_of[place], position_of[place], is_wanted[place] = token, start + place, place >= first_row
+                token_of[place], position_of[place], is_wanted[place] = token, place + shift, place >= first_row
                 if self._filled_with[place] != sequence:
                     self._batch.seq_id[place][0] = self._filled_with[place] = sequence
                 place += 1
         self._batch.n_tokens = place
 
-    def _decode_batch(self) -> None:
-        code = _ABORTED
-        while code == _ABORTED:
-            # Aborted, but no exception of the signal's handler followed: the signal came before this batch
-            # and was dealt with then, so the batch is simply done again.
-            for sequence in self._stale:
-                self._cut(sequence, len(self.tokens[sequence]))
-            with interruptible():
-                code = lib.llama_decode(self._pointer, self._batch)
+    def _check(self, code: int) -> None:
         if code == _NO_SLOT:
             raise ContextError(
                 f"{self.role} model: no room for {self._batch.n_tokens} tokens in a context of {self.n_ctx}",
@@ -148,11 +187,68 @@ class LlamaContext(Context):
                 "with -v llama.cpp says more",
             )
 
-    def _cut(self, sequence: int, length: int) -> None:
-        if not lib.llama_memory_seq_rm(self._memory, sequence, length, -1):
+    def settle(self) -> None:
+        """Cut now what the next batch would cut first: for a head that reads these cells."""
+        for sequence in list(self._stale):
+            self._go_back(sequence, len(self.tokens[sequence]))
+        self._stale.clear()
+
+    def _mark(self, sequence: int, before_draft: bool = False) -> None:
+        if self.rollback is Rollback.CHECKPOINT or (self.rollback is Rollback.SNAPSHOTS and not before_draft):
+            begin = time.perf_counter()
+            length = len(self.tokens[sequence])
+            self._go_back(sequence, length)
+            self._states.save(sequence, length, before_draft)
+            self.decode_s += time.perf_counter() - begin
+
+    def _go_back(self, sequence: int, length: int) -> None:
+        """Make the cache hold the first `length` tokens of a sequence and no more.
+
+        With a state that is not of attention alone llama.cpp may report a cut as done that has left a wrong state
+        behind: so none is asked for but those that are right.
+        """
+        held = self._held.get(sequence, range(0))
+        if held is not None and held.stop == length:
+            return
+        self._states.forget(sequence, length)
+        if not self._is_cut_right(sequence, length, held):
+            self._start_again(sequence, length)
+        elif not lib.llama_memory_seq_rm(self._memory, sequence, length, -1):
             raise ContextError(
                 f"{self.role} model: its cache cannot be cut back to {length} tokens", "run it with --speculate off"
             )
+        self._held[sequence] = range(length, length)
+
+    def _is_cut_right(self, sequence: int, length: int, held: range | None) -> bool:
+        if self.rollback is Rollback.PARTIAL:
+            needed = max(0, length - self._window) if self._window else length
+            return int(lib.llama_memory_seq_pos_min(self._memory, sequence)) <= needed
+        return (
+            self.rollback is Rollback.SNAPSHOTS
+            and held is not None
+            and held.start < length
+            and held.stop - length <= self._num_snapshots
+        )
+
+    def _start_again(self, sequence: int, length: int) -> None:
+        """From the latest state that was saved, or from nothing."""
+        begin = time.perf_counter()
+        tokens, width = self.tokens[sequence], self.settings.replay_width or self.n_batch
+        start = self._states.restore(sequence)
+        if not lib.llama_memory_seq_rm(self._memory, sequence, start, -1):
+            raise ContextError(f"{self.role} model: llama.cpp cannot clear its cache", "this is a bug: report it")
+        while start < length:
+            part = Part(sequence, tokens[start : min(start + width, length)])
+            self._check(self._decode([(start, part)]))
+            start += len(part.tokens)
+        self.rollback_s += time.perf_counter() - begin
+
+    @property
+    def pointer(self) -> Any:  # noqa: ANN401 (a ctypes pointer)
+        """For heads that share cells or tables with it."""
+        if self._pointer is None:
+            raise ValueError("the context is closed")
+        return self._pointer
 
     def close(self) -> None:
         """Free the cache; closing again does nothing."""

@@ -17,14 +17,23 @@ ALL_LAYERS = -1
 class Model:
     """Loaded weights. Close the contexts first, then the model."""
 
-    def __init__(self, header: ModelHeader, n_gpu_layers: int, repack: bool = True) -> None:
+    def __init__(
+        self,
+        header: ModelHeader,
+        n_gpu_layers: int,
+        repack: bool = True,
+        with_mtp: bool = False,
+        is_head: bool = False,
+    ) -> None:
         """Load the file of `header`; raises ModelError if llama.cpp cannot use it for generating text.
 
         `repack` lets llama.cpp rearrange quantized weights for this processor: faster, but rounded otherwise.
+        `with_mtp`: its MTP layers too. `is_head`: it need not generate text by itself, but draft for a target.
         """
         params = lib.llama_model_default_params()
         params.n_gpu_layers = n_gpu_layers
         params.use_extra_bufts = repack
+        params.load_mtp = with_mtp
         take_errors()
         with interruptible():
             self._pointer = lib.llama_model_load_from_file(os.fsencode(header.path), params)
@@ -36,16 +45,17 @@ class Model:
         self.header = header
         self.vocab = Vocab(lib.llama_model_get_vocab(self._pointer))
         self.n_ctx_train = int(lib.llama_model_n_ctx_train(self._pointer))
-        self.can_roll_back = not (
+        self.has_recurrent_state = bool(
             lib.llama_model_is_recurrent(self._pointer) or lib.llama_model_is_hybrid(self._pointer)
         )
-        """Whether rejected draft tokens can be removed from its cache (attention only)."""
+        """Whether its cache is more than the cells of attention."""
         if self.n_ctx_train <= 0:
             self.close()
             raise ModelError(
                 f"{header.role} model: {header.path} claims a context of {self.n_ctx_train} tokens", "download it again"
             )
-        if lib.llama_model_has_encoder(self._pointer) or not lib.llama_model_has_decoder(self._pointer):
+        generates = lib.llama_model_has_decoder(self._pointer) and not lib.llama_model_has_encoder(self._pointer)
+        if not generates and not is_head:
             self.close()
             raise ModelError(
                 f"{header.role} model: {header.path} does not generate text token by token",

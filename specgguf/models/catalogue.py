@@ -31,14 +31,19 @@ _MIRROR_KEYS = ("type", "package", "version", "member", "part_size")
 class Pair:
     """References of a target and its draft, as in `Catalogue.file`, and what the pair is good for.
 
-    The references name the quantizations we recommend. `draft_max` limits the draft tokens per round; None is the
-    usual limit.
+    The references name the quantizations we recommend. They are the same where MTP layers inside the target's file
+    draft. `draft_max` limits the draft tokens per round; None is the usual limit.
     """
 
     target: str
     draft: str
     purpose: str
     draft_max: int | None
+
+    @property
+    def is_one_file(self) -> bool:
+        """Whether the draft is inside the target's file, and needs nothing more."""
+        return self.draft == self.target
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""What the names of GGUF files in a repository tell: quantization, parts, and which files are not models."""
+"""What the names of GGUF files in a repository tell: quantization, parts, and which files are models or draft heads."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 PREFERRED = ("Q4_K_M", "Q8_0")
@@ -10,7 +11,10 @@ PREFERRED = ("Q4_K_M", "Q8_0")
 _QUANT = r"(?:UD-)?(?:I?Q[1-8](?:_[0-9A-Z]+)*|TQ[12]_0|BF16|F16|F32|FP16|MXFP4(?:_MOE)?|NVFP4)"
 _AT_END = re.compile(rf"(?:^|[-._])(?:i1-)?({_QUANT})$", re.IGNORECASE)  # i1: made with an importance matrix
 _SPLIT = re.compile(r"-(\d{5})-of-(\d{5})$")
-_NOT_A_MODEL = re.compile(r"(?:^|[-_.])(?:mmproj|imatrix|mtp|eagle\d*|dflash\d*|dspark\d*)(?:[-_.]|$)", re.IGNORECASE)
+_HEAD = re.compile(r"(?:^mtp|(?:^|[-_.])(?:eagle\d*|dflash\d*|dspark\d*))(?:[-_.]|$)", re.IGNORECASE)
+_WITH_MTP = re.compile(r"[-_.]mtp(?:[-_.]|$)", re.IGNORECASE)
+"""Most often a model with MTP layers inside, sometimes a head: not taken if there is anything else."""
+_NEITHER = re.compile(r"(?:^|[-_.])(?:mmproj|imatrix)(?:[-_.]|$)", re.IGNORECASE)
 
 
 class ChoiceError(LookupError):
@@ -35,13 +39,22 @@ class Variant:
 def variants(paths: Iterable[str]) -> list[Variant]:
     """The models among the files of a repository, in order of their names.
 
-    Files that no model can be loaded from are left out: mmproj, imatrix, and heads such as MTP and EAGLE.
+    Files that no text can be generated with are left out: mmproj, imatrix, and heads such as EAGLE-3.
     """
+    named = {path: name for path, name in _names(paths).items() if not _HEAD.search(name)}
+    return _grouped([path for path, name in named.items() if not _WITH_MTP.search(name)] or named)
+
+
+def _names(paths: Iterable[str]) -> dict[str, str]:
+    """The files with weights, and their names without folders and ending."""
+    names = {path: path.removesuffix(".gguf").rpartition("/")[2] for path in paths if path.endswith(".gguf")}
+    return {path: name for path, name in names.items() if not _NEITHER.search(name)}
+
+
+def _grouped(paths: Iterable[str]) -> list[Variant]:
     groups: dict[tuple[str, int], dict[int, str]] = {}
     for path in paths:
         stem = path.removesuffix(".gguf")
-        if stem == path or _NOT_A_MODEL.search(stem.rpartition("/")[2]):
-            continue
         split = _SPLIT.search(stem)
         number, count = (int(split[1]), int(split[2])) if split else (1, 1)
         groups.setdefault((stem[: split.start()] if split else stem, count if split else 0), {})[number] = path
@@ -61,7 +74,23 @@ def choose(files: Mapping[str, int], wanted: str | None = None) -> Variant:
     there is, else the only model. Case does not matter in quantizations. A single file is preferred to a split one.
     Raises NoSuchQuantError or ChoiceError.
     """
-    known = variants(files)
+    return _choose(variants(files), files, wanted)
+
+
+def choose_head(files: Mapping[str, int], wanted: str | None = None) -> Variant:
+    """Choose a draft head in the same way, or a model if there is no head, or none in the quantization wanted."""
+    heads = _grouped(path for path, name in _names(files).items() if _HEAD.search(name))
+    if not heads or (wanted is not None and wanted.lower().endswith(".gguf")):
+        return choose(files, wanted)
+    try:
+        return _choose(heads, files, wanted)
+    except NoSuchQuantError as error:
+        with suppress(ChoiceError):
+            return choose(files, wanted)
+        raise error from None
+
+
+def _choose(known: Sequence[Variant], files: Mapping[str, int], wanted: str | None) -> Variant:
     if wanted is not None and wanted.lower().endswith(".gguf"):
         return _by_path(files, known, wanted)
     if not known:

@@ -9,7 +9,7 @@ from specgguf.models.catalogue import Catalogue
 from specgguf.models.files import DerivedFile, FieldError, HubFile, ModelFile, SplitFile
 from specgguf.models.hub.pins import Pins
 from specgguf.models.hub.store import Store
-from specgguf.models.names import ChoiceError, NoSuchQuantError, choose
+from specgguf.models.names import ChoiceError, NoSuchQuantError, choose, choose_head
 
 _HUB = re.compile(r"(?P<base>hf:(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>[^:]+))?)(?::(?P<wanted>.+))?")
 _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
@@ -33,8 +33,9 @@ class Resolver:
     def resolve(self, reference: str, quant: str | None = None, as_draft: bool = False) -> Path | ModelFile:
         """The file that `reference` means, in the quantization `quant` if that is given.
 
-        If `as_draft`, a quantization that does not exist stands for a file that is yet to be made. The hub is asked
-        only about references that are not pinned yet. Raises UsageError for a malformed reference, ConfigError for an
+        If `as_draft`, a draft head in a repository on the hub is taken before a model, and a quantization that does
+        not exist stands for a file that is yet to be made. The hub is asked only about references that are not pinned
+        yet. Raises UsageError for a malformed reference, ConfigError for an
         unknown name, UnknownQuantError for an unknown quantization, FetchError if the hub does not have it.
         """
         path = _path(reference)
@@ -48,14 +49,14 @@ class Resolver:
             raise UsageError(f"{reference} and {quant} are two different quantizations", "give only one of them")
         wanted = quant or wanted
         try:
-            return self._published(base, wanted)
+            return self._published(base, wanted, as_draft)
         except UnknownQuantError as error:
-            return self._requantized(base, self._published(base, None), wanted or "", as_draft, error)
+            return self._requantized(base, self._published(base, None, as_draft), wanted or "", as_draft, error)
 
-    def _published(self, base: str, wanted: str | None) -> ModelFile:
+    def _published(self, base: str, wanted: str | None, as_draft: bool) -> ModelFile:
         reference = f"{base}:{wanted}" if wanted else base
         if base.startswith("hf:"):
-            return self._pins.get(reference) or self._from_hub(reference)
+            return self._pins.get(_pin(reference, as_draft)) or self._from_hub(reference, as_draft)
         return self.catalogue.file(reference)
 
     def _requantized(
@@ -69,7 +70,7 @@ class Resolver:
             missing.hint += f"; or make it here: specgguf quantize {base} {quant}"
         raise missing
 
-    def _from_hub(self, reference: str) -> ModelFile:
+    def _from_hub(self, reference: str, as_draft: bool) -> ModelFile:
         found = _HUB.fullmatch(reference)
         if not found:
             raise UsageError(
@@ -82,7 +83,8 @@ class Resolver:
         revision, entries = api.list_files(repo, found["revision"])
         hint = f"write hf:{repo}:QUANT or hf:{repo}:path.gguf"
         try:
-            variant = choose({entry.path: entry.size for entry in entries}, found["wanted"])
+            choice = choose_head if as_draft else choose
+            variant = choice({entry.path: entry.size for entry in entries}, found["wanted"])
             by_path = {entry.path: entry for entry in entries}
             parts = tuple(HubFile(repo, revision, *by_path[path]) for path in variant.parts)
         except NoSuchQuantError as error:
@@ -92,8 +94,13 @@ class Resolver:
         except FieldError as error:
             raise FetchError(f"{repo}: the hub lists an impossible file: {error}", "choose another one") from None
         file = parts[0] if len(parts) == 1 else SplitFile(parts)
-        self._pins.put(reference, file)
+        self._pins.put(_pin(reference, as_draft), file)
         return file
+
+
+def _pin(reference: str, as_draft: bool) -> str:
+    """What a reference is called in the lock file: a repository may have a model and a head for it."""
+    return f"{reference} as draft" if as_draft else reference
 
 
 def _split(reference: str) -> tuple[str, str | None]:

@@ -1,7 +1,9 @@
 """What a model's KV cache holds, and how it is made to hold something else."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -10,9 +12,24 @@ from numpy.typing import NDArray
 Logits: TypeAlias = NDArray[np.float32]
 """Shape (rows, n_vocab); row i is the distribution of the token after the i-th token asked for."""
 Hidden: TypeAlias = NDArray[np.float32]
-"""Shape (tokens, width): what a layer, or several side by side, computed for each token."""
+"""Shape (tokens, width): what a layer computed for each token."""
+NEXTN = -1
+"""Stands for a layer where what counts is the target's last hidden state, from which MTP layers go on."""
 
 _BLOCK = 256
+
+
+class Rollback(StrEnum):
+    """How a cache gives tokens back."""
+
+    PARTIAL = "partial"
+    """Cells are removed: attention, also within sliding windows."""
+    SNAPSHOTS = "snapshots"
+    """The state after each token of the last batch is kept: hybrids, where llama.cpp can."""
+    CHECKPOINT = "checkpoint"
+    """A copy of the state is restored, and what comes after it is evaluated again."""
+    NONE = "none"
+    """Everything is evaluated again from the start."""
 
 
 class Part(NamedTuple):
@@ -26,15 +43,15 @@ class Part(NamedTuple):
 class Evaluated(NamedTuple):
     """Tokens of one sequence that have been evaluated, the first of them at position `start`.
 
-    `logits` are those of the last tokens, as many as were asked for; `hidden` are the hidden states of all of them,
-    None unless the context was opened to give them. Both are views, valid until the context's next batch.
+    `logits` are those of the last tokens, as many as were asked for; `hidden` are the inputs of layers for all of
+    them, by layer, if the context was opened to give some. All are views, valid until the context's next batch.
     """
 
     sequence: int
     start: int
     tokens: Sequence[int]
     logits: Logits
-    hidden: Hidden | None = None
+    hidden: Mapping[int, Hidden] = MappingProxyType({})
 
 
 class Context(ABC):
@@ -53,6 +70,9 @@ class Context(ABC):
         self.tokens: list[list[int]] = [[] for _ in range(n_seq)]
         self.decode_s = 0.0
         """Seconds spent inside the decoding library so far."""
+        self.rollback_s = 0.0
+        """Seconds spent on evaluating tokens again that a cut had taken along; not in `decode_s`."""
+        self.rollback = Rollback.PARTIAL
         self.n_ctx = n_ctx
         self.n_batch = n_batch
         self.max_rows = max_rows
@@ -60,11 +80,15 @@ class Context(ABC):
         """Sequences of which the cache may hold more than their tokens."""
 
     @abstractmethod
-    def _evaluate(self, parts: Sequence[Part]) -> tuple[Logits, Hidden | None]:
+    def _evaluate(self, parts: Sequence[Part]) -> tuple[Logits, Mapping[int, Hidden]]:
         """Cut every sequence in `_stale` back to its tokens, then append `parts`.
 
-        The logits wanted, and the hidden states of all tokens if the context gives them, in the order of `parts`.
+        The logits wanted, and by layer the hidden states of all tokens if the context gives some, both in the order of
+        `parts`.
         """
+
+    def _mark(self, sequence: int, before_draft: bool = False) -> None:  # noqa: B027 (most caches need nothing)
+        """The sequence may be cut back to what it holds now: prepare for that, where it takes preparation."""
 
     def decode(self, parts: Sequence[Part], width: int = 0) -> list[Evaluated]:
         """Append tokens to one or several sequences, in one batch.
@@ -80,18 +104,21 @@ class Context(ABC):
             raise ValueError(f"{count} + {padding} tokens for a batch of {self.n_batch}")
         if any(len(part.tokens) > self.n_ctx - len(self.tokens[part.sequence]) for part in parts):
             raise ValueError(f"no room for {count} tokens in a context of {self.n_ctx}")
+        for part in parts:
+            if part.rows > 1:  # draft tokens, of which some may be rejected
+                self._mark(part.sequence, before_draft=True)
         padded = _padded(parts, padding) if padding else parts
         self._stale.update(part.sequence for part in parts)
         logits, hidden = self._evaluate(padded)
         self._stale = {parts[-1].sequence} if padding else set()
         return self._appended(parts, logits, hidden)
 
-    def _appended(self, parts: Sequence[Part], logits: Logits, hidden: Hidden | None) -> list[Evaluated]:
+    def _appended(self, parts: Sequence[Part], logits: Logits, hidden: Mapping[int, Hidden]) -> list[Evaluated]:
         """Record what the batch has appended, and hand out the rows."""
         evaluated, row, at = [], 0, 0
         for sequence, tokens, rows in parts:
             start = len(self.tokens[sequence])
-            states = None if hidden is None else hidden[at : at + len(tokens)]
+            states = {layer: rows_of[at : at + len(tokens)] for layer, rows_of in hidden.items()}
             evaluated.append(Evaluated(sequence, start, tokens, logits[row : row + rows], states))
             self.tokens[sequence] += tokens
             row, at = row + rows, at + len(tokens)
@@ -122,6 +149,7 @@ class Context(ABC):
             chunk = tokens[start : start + self.n_batch]
             wanted = max(0, rows + len(chunk) - (len(tokens) - start))
             yield from self.decode([Part(sequence, chunk, wanted)])
+        self._mark(sequence)
 
     def sync(self, sequence: int, tokens: Sequence[int], rows: int = 0) -> Logits:
         """The same at once: the logits of the last `rows` tokens.

@@ -1,20 +1,33 @@
 """How many tokens to draft, by whom, and in batches of which width they are verified."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from specgguf.speculative.context import Evaluated
-from specgguf.speculative.drafters.base import Draft, Drafter
+from specgguf.speculative.drafter import Draft, Drafter
 from specgguf.speculative.policy.policy import Policy
 from specgguf.speculative.sequence import TokenSequence
 from specgguf.speculative.verify import Verdict
 
 
+class RoundTimes(NamedTuple):
+    """Seconds that the target has spent in a round.
+
+    `rollback_s`: on evaluating again what the rejection of an earlier draft had taken along.
+    """
+
+    verify_s: float
+    rollback_s: float
+
+
 class Controller(Protocol):
     """Decides round by round; nothing it does can change the text."""
 
-    def begin(self, sequence: TokenSequence, num_kept: int) -> None:
-        """A text begins or goes on; the target's cache keeps the first `num_kept` tokens of its sequence."""
+    def begin(self, sequence: TokenSequence, num_kept: int) -> int:
+        """A text begins or goes on; the target's cache holds the first `num_kept` tokens of its sequence.
+
+        How many of them it may keep: a drafter may need some of them to be evaluated once more.
+        """
 
     def read(self, evaluated: Evaluated, num_kept: int) -> None:
         """The target has evaluated tokens, of which the first `num_kept` stay; nothing has been rolled back yet."""
@@ -26,9 +39,13 @@ class Controller(Protocol):
         """How wide a batch of so many rows is made."""
 
     def observe(
-        self, sequences: Sequence[TokenSequence], drafts: Sequence[Draft], verdicts: Sequence[Verdict], target_s: float
+        self,
+        sequences: Sequence[TokenSequence],
+        drafts: Sequence[Draft],
+        verdicts: Sequence[Verdict],
+        times: RoundTimes,
     ) -> None:
-        """Learn from a round: what came of the drafts, and how many seconds their verification took."""
+        """Learn from a round: what came of the drafts, and how long it took."""
 
 
 class Plain:
@@ -38,8 +55,9 @@ class Plain:
         """`widths`: the only ones to decode, all if empty."""
         self._widths = widths
 
-    def begin(self, sequence: TokenSequence, num_kept: int) -> None:
-        """Nothing to prepare."""
+    def begin(self, sequence: TokenSequence, num_kept: int) -> int:
+        """All of them."""
+        return num_kept
 
     def read(self, evaluated: Evaluated, num_kept: int) -> None:
         """Nobody reads it."""
@@ -53,7 +71,11 @@ class Plain:
         return min((width for width in self._widths if width >= rows), default=rows)
 
     def observe(
-        self, sequences: Sequence[TokenSequence], drafts: Sequence[Draft], verdicts: Sequence[Verdict], target_s: float
+        self,
+        sequences: Sequence[TokenSequence],
+        drafts: Sequence[Draft],
+        verdicts: Sequence[Verdict],
+        times: RoundTimes,
     ) -> None:
         """Learns nothing."""
 
@@ -66,9 +88,9 @@ class Fixed(Plain):
         self._drafter = drafter
         self._num_draft = num_draft
 
-    def begin(self, sequence: TokenSequence, num_kept: int) -> None:
-        """Tell the drafter."""
-        self._drafter.begin(sequence, num_kept)
+    def begin(self, sequence: TokenSequence, num_kept: int) -> int:
+        """As many as the drafter can go on from."""
+        return self._drafter.begin(sequence, num_kept)
 
     def read(self, evaluated: Evaluated, num_kept: int) -> None:
         """Hand it on to the drafter."""
@@ -82,7 +104,11 @@ class Fixed(Plain):
         ]
 
     def observe(
-        self, sequences: Sequence[TokenSequence], drafts: Sequence[Draft], verdicts: Sequence[Verdict], target_s: float
+        self,
+        sequences: Sequence[TokenSequence],
+        drafts: Sequence[Draft],
+        verdicts: Sequence[Verdict],
+        times: RoundTimes,
     ) -> None:
         """Tell the drafter what came of it."""
         for sequence, draft, verdict in zip(sequences, drafts, verdicts, strict=True):
@@ -103,12 +129,17 @@ class Auto:
         self._drafters = [(drafter, policy.rule(drafter)) for drafter in drafters]
         self._on_change = on_change
 
-    def begin(self, sequence: TokenSequence, num_kept: int) -> None:
-        """A new text for all drafters."""
+    def begin(self, sequence: TokenSequence, num_kept: int) -> int:
+        """As many as all drafters can go on from."""
         self._policy.begin(len(sequence.tokens))
+        most = -1
+        while num_kept != most:  # whoever was asked before one that needs more goes back further, too
+            most = num_kept
+            for drafter, _ in self._drafters:
+                num_kept = drafter.begin(sequence, num_kept)
         for drafter, rule in self._drafters:
-            drafter.begin(sequence, num_kept)
             rule.begin(drafter.backlog(sequence))
+        return num_kept
 
     def read(self, evaluated: Evaluated, num_kept: int) -> None:
         """Hand it on to all drafters, whoever has drafted."""
@@ -146,15 +177,19 @@ class Auto:
         return self._policy.pace.costs.width(rows)
 
     def observe(
-        self, sequences: Sequence[TokenSequence], drafts: Sequence[Draft], verdicts: Sequence[Verdict], target_s: float
+        self,
+        sequences: Sequence[TokenSequence],
+        drafts: Sequence[Draft],
+        verdicts: Sequence[Verdict],
+        times: RoundTimes,
     ) -> None:
         """Hand on what was learned."""
         pace = self._policy.pace
         if len(sequences) > 1:
-            pace.costs.observe(pace.costs.width(len(sequences)), target_s)
+            pace.costs.observe(pace.costs.width(len(sequences)), times.verify_s)
             return
         for sequence, draft, verdict in zip(sequences, drafts, verdicts, strict=True):
-            lost = pace.observe(len(draft.tokens), len(verdict.output), target_s, draft.seconds)
+            lost = pace.observe(len(draft.tokens), len(verdict.output), times.verify_s, draft.seconds, times.rollback_s)
             for drafter, rule in self._drafters:
                 parked = rule.parked
                 if draft.source == drafter.name:

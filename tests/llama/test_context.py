@@ -3,7 +3,6 @@ from dataclasses import replace
 
 import pytest
 
-from specgguf.errors import ContextError
 from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.model import Model
 from specgguf.models.header import ModelHeader
@@ -45,18 +44,6 @@ def test_logits_are_a_view_of_the_rows_asked_for(model):
         first = logits[0].copy()
         decode(context, [9], rows=1)
         assert (logits[0] != first).any()  # the same memory, filled anew
-
-
-def test_a_recurrent_cache_that_cannot_be_cut_is_an_error(toy_models):
-    with (
-        closing(Model(ModelHeader.of_file(toy_models["recurrent"], "target"), 0)) as model,
-        closing(LlamaContext(model, SETTINGS)) as context,
-    ):
-        assert not model.can_roll_back
-        context.sync(0, [5, 6, 7, 8])
-        context.truncate(0, 2)
-        with pytest.raises(ContextError, match="cannot be cut back to 2 tokens"):
-            decode(context, [9], rows=1)
 
 
 def test_a_closed_context_is_an_error_and_no_crash(model):

@@ -16,11 +16,11 @@ import pytest
 from llama_cpp import llama_cpp as lib
 
 from specgguf.conversation.transcript import Exchange, Transcript
+from specgguf.headers.parity import Parity, Tokenizer, compare
 from specgguf.llama import library
 from specgguf.llama.templates import ChatTemplate
 from specgguf.llama.vocab import Vocab
 from specgguf.models.header import ModelHeader
-from specgguf.models.parity import Parity, Tokenizer, compare
 from specgguf.speculative.context import common_prefix
 
 PACKAGE = "llama-cpp-python"

@@ -1,6 +1,6 @@
 import pytest
 
-from specgguf.models.names import ChoiceError, choose, variants
+from specgguf.models.names import ChoiceError, choose, choose_head, variants
 
 # Names as they occur on the hub.
 QWEN = ["README.md", "x-q4_k_m.gguf", "x-q8_0.gguf", "x-fp16.gguf"]
@@ -20,6 +20,14 @@ ONLY = ["X-Q6_K.gguf"]
 NAMELESS = ["dflash-kquant.gguf", "mtp-x.gguf", "model.gguf"]
 DRAFTERS = ["mtp-X-Q4_0.gguf", "X-DFlash2-Q4_K_M.gguf", "eagle3-X.gguf", "X-dspark-Q8_0.gguf", "X-Q4_0.gguf"]
 CASES = ["gpt-oss-20b-MXFP4.gguf", "gpt-oss-20b-Q8_0.gguf"]
+BESIDE = ["X-Q4_K_M.gguf", "X-Q8_0.gguf", "mtp-X-Q8_0.gguf", "mtp-X-Q4_0.gguf", "mtp-X-BF16.gguf"]
+IN_A_FOLDER = ["X-Q4_K_M.gguf", "MTP/mtp-X-Q4_0.gguf"]
+INSIDE = ["X-MTP-Q4_K_M.gguf", "X-MTP-Q8_0.gguf"]
+MTP_AT_THE_END = ["Hy3-Q4_K_M-mtp.gguf"]
+WITH_AND_WITHOUT = ["X-Q4_K_M.gguf", "X-MTP-Q4_K_M.gguf", "X-MTP-Q8_0.gguf"]
+HEADS = ["x-dflash-Q4_K_M.gguf", "x-dflash-bf16.gguf", "x-dflash-Q6_K.gguf"]
+UNNAMED_HEAD = ["gemma-4-26B-A4B-it-assistant.Q8_0.gguf"]
+TWO_HEADS = ["X-Q4_K_M.gguf", "dflash-X-BF16.gguf", "mtp-X-BF16.gguf"]
 TWO_MODELS = ["a-Q4_K_M.gguf", "b-Q4_K_M.gguf"]
 
 
@@ -56,10 +64,52 @@ TWO_MODELS = ["a-Q4_K_M.gguf", "b-Q4_K_M.gguf"]
         (DRAFTERS, None, "X-Q4_0.gguf"),
         (CASES, "mxfp4", "gpt-oss-20b-MXFP4.gguf"),
         (TWO_MODELS, "b-Q4_K_M.gguf", "b-Q4_K_M.gguf"),
+        (BESIDE, "Q8_0", "X-Q8_0.gguf"),
+        (IN_A_FOLDER, None, "X-Q4_K_M.gguf"),
+        (INSIDE, None, "X-MTP-Q4_K_M.gguf"),
+        (INSIDE, "Q8_0", "X-MTP-Q8_0.gguf"),
+        (MTP_AT_THE_END, None, "Hy3-Q4_K_M-mtp.gguf"),
+        (WITH_AND_WITHOUT, "Q4_K_M", "X-Q4_K_M.gguf"),
+        (WITH_AND_WITHOUT, "X-MTP-Q4_K_M.gguf", "X-MTP-Q4_K_M.gguf"),
     ],
 )
 def test_what_is_meant(paths, wanted, chosen):
     assert choose(dict.fromkeys(paths, 1), wanted).parts[0] == chosen
+
+
+@pytest.mark.parametrize(
+    ("paths", "wanted", "chosen"),
+    [
+        (BESIDE, None, "mtp-X-Q8_0.gguf"),
+        (BESIDE, "q4_0", "mtp-X-Q4_0.gguf"),
+        (BESIDE, "Q4_K_M", "X-Q4_K_M.gguf"),  # no head is published so, and a model can draft too
+        (BESIDE, "X-Q8_0.gguf", "X-Q8_0.gguf"),
+        (IN_A_FOLDER, None, "MTP/mtp-X-Q4_0.gguf"),
+        (HEADS, None, "x-dflash-Q4_K_M.gguf"),
+        (HEADS, "BF16", "x-dflash-bf16.gguf"),
+        (UNNAMED_HEAD, None, "gemma-4-26B-A4B-it-assistant.Q8_0.gguf"),
+        (INSIDE, None, "X-MTP-Q4_K_M.gguf"),
+        (TWO_HEADS, "mtp-X-BF16.gguf", "mtp-X-BF16.gguf"),
+        ([*SPLIT, "mtp-X-Q8_0.gguf"], "X-00002-of-00003.gguf", "X-00001-of-00003.gguf"),
+        (QWEN, None, "x-q4_k_m.gguf"),
+    ],
+)
+def test_what_is_meant_by_a_draft(paths, wanted, chosen):
+    assert choose_head(dict.fromkeys(paths, 1), wanted).parts[0] == chosen
+
+
+@pytest.mark.parametrize(
+    ("paths", "wanted", "named"),
+    [
+        (TWO_HEADS, "BF16", r"dflash-X-BF16.gguf \(1\.5 GB\), mtp-X-BF16.gguf"),
+        (TWO_HEADS, None, "it has several models; choose from dflash-X-BF16.gguf"),
+        (HEADS, "Q8_0", r"it has no Q8_0; choose from Q4_K_M \(1\.5 GB\), Q6_K"),
+        (["README.md"], None, "no model"),
+    ],
+)
+def test_which_head_is_not_clear(paths, wanted, named):
+    with pytest.raises(ChoiceError, match=named):
+        choose_head(dict.fromkeys(paths, 1_500_000_000), wanted)
 
 
 @pytest.mark.parametrize(

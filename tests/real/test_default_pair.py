@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from specgguf.headers.parity import Parity, compare
 from specgguf.models.header import ModelHeader
-from specgguf.models.parity import Parity, compare
 from tests.cli.program import failure, specgguf
 
 TOKEN = 9891

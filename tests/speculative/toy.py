@@ -31,11 +31,12 @@ def blend(one, other, share: float):
 class ToyContext(Context):
     """`caches` is what a real one would hold in memory; `evaluated` lists the positions decoded, in order.
 
-    The hidden state of a token is its sequence, its position and itself.
+    The hidden state of a token is its sequence, its position and itself, in every layer of `taps`.
     """
 
-    def __init__(self, logits_of, n_ctx=10_000, n_batch=16, max_rows=8, n_seq=1):
+    def __init__(self, logits_of, n_ctx=10_000, n_batch=16, max_rows=8, n_seq=1, taps=(1,)):
         super().__init__(n_ctx, n_batch, max_rows, n_seq)
+        self.taps = taps
         self.logits_of = logits_of
         self.caches: list[list[int]] = [[] for _ in range(n_seq)]
         self.evaluated: list[int] = []
@@ -56,7 +57,7 @@ class ToyContext(Context):
             self.evaluated += range(start, len(cache))
             hidden += [(part.sequence, start + i, token) for i, token in enumerate(part.tokens)]
             rows += [self.logits_of(cache[:end]) for end in range(len(cache) - part.rows + 1, len(cache) + 1)]
-        return np.array(rows, np.float32), np.array(hidden, np.float32)
+        return np.array(rows, np.float32), {tap: np.array(hidden, np.float32) for tap in self.taps}
 
 
 def reference(logits_of, sampler, prompt, eog, max_tokens, n_ctx=10_000):

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from specgguf.models.references import Resolver
 
 
+NO_DRAFT = "none"
+"""What --draft says to have neither a draft model nor a head."""
+
+
 @dataclass(frozen=True)
 class Models:
     """The options that name a target and a draft."""
@@ -49,7 +53,7 @@ class Models:
             "--draft",
             "-d",
             metavar="REF",
-            help="Draft: named in the same ways.",
+            help="Draft model or head: named in the same ways; none: neither.",
             autocompletion=references,
             callback=unless_overridden,
         ),
@@ -89,15 +93,18 @@ class Models:
     def resolve(self, resolver: "Resolver", role: str) -> "Path | ModelFile | None":
         """The target, or the draft if one is named."""
         reference, quant = (self.target, self.quant) if role == "target" else (self.draft, self.draft_quant)
+        as_draft = role == "draft"
         if reference is None:
             pair = self.chosen_pair(resolver.catalogue)
             if pair is None:
                 return None
             reference = str(getattr(pair, role))
+            if pair.is_one_file and not self.draft_quant:
+                quant, as_draft = self.quant, False
             if quant:  # instead of the recommended one
                 reference = reference.partition(":")[0]
         try:
-            return resolver.resolve(reference, quant, as_draft=role == "draft")
+            return resolver.resolve(reference, quant, as_draft=as_draft)
         except SpecggufError as error:
             of_quant = quant is not None and isinstance(error, UnknownQuantError)
             error.options = ("quant" if role == "target" else "draft-quant",) if of_quant else (self.option_of(role),)

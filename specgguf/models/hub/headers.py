@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from specgguf.errors import ModelError
+from specgguf.headers.gguf import TruncatedError
 from specgguf.models.files import DerivedFile, ModelFile
-from specgguf.models.gguf import TruncatedError
 from specgguf.models.header import ModelHeader
 from specgguf.models.hub.store import Store
 

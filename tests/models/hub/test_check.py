@@ -6,7 +6,11 @@ import os
 import pytest
 
 from tests.cli.program import failure, specgguf
+from tests.headers import heads
 from tests.models.hub.server import REPO
+
+TOY = {"tokens": None, "vocab_size": 269, "target_layers": [0, 0, 0]}
+"""Of a head for the toy target."""
 
 
 def report(*arguments, code=0, **variables):
@@ -35,6 +39,38 @@ def test_for_people(toy_models):
     assert result.returncode == 1
     assert lines[0] == "incompatible: different text at id 268"
     assert lines[-1] == "id 268: target '▁dog', draft '▁fox'"
+
+
+def test_the_mtp_layers_of_the_target_itself(tmp_path):
+    qwen = heads.file(tmp_path, heads.target, architecture="qwen35", nextn=1)
+    for models in (("-m", qwen), ("-m", qwen, "-d", qwen)):
+        found = report(*models)
+        assert (found["verdict"], found["draft"]["kind"]) == ("identical", "mtp")
+    lines = specgguf("check", "-m", qwen).stdout.decode().splitlines()
+    assert lines[3] == f"draft  {qwen} (MTP head)"
+
+
+def test_a_head_that_fits(toy_models, tmp_path):
+    head = heads.file(tmp_path, heads.eagle3, **TOY)
+    assert report("-m", toy_models["target"], "-d", head)["draft"]["kind"] == "eagle3"
+    lines = specgguf("check", "-m", toy_models["target"], "-d", head).stdout.decode().splitlines()
+    assert lines[0] == "identical: no difference"
+    assert lines[3:] == [f"draft  {head} (EAGLE-3 head)", "       takes the target's tokenizer"]
+
+
+def test_a_head_that_does_not_fit_and_why(toy_models, tmp_path):
+    head = heads.file(tmp_path, heads.dflash, **{**TOY, "vocab_size": 300, "target_layers": [0, 0, 1]})
+    found = report("-m", toy_models["target"], "-d", head, code=1)
+    assert found["reasons"] == [
+        "it reads layer 1 of the target, and llama.cpp hands out layers 0 to 0",
+        "number of ids 269 in the target, 300 in the head",
+    ]
+
+
+def test_a_head_is_no_target(tmp_path):
+    message, hint = failure(specgguf("run", "-m", heads.file(tmp_path, heads.eagle3), "hi"))
+    assert message.endswith("is a draft head (EAGLE-3 head): no model that generates text by itself")
+    assert "--draft" in hint
 
 
 def test_one_model_is_not_enough(toy_models):

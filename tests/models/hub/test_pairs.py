@@ -1,5 +1,6 @@
 """`specgguf pairs --for` and `--remove`, `-q`, `--draft-quant` and `specgguf quantize`."""
 
+import hashlib
 import json
 
 import pexpect
@@ -7,6 +8,7 @@ import pytest
 
 from tests import tiny as models
 from tests.cli.program import EXECUTABLE, environment, failure, specgguf
+from tests.headers import heads
 from tests.models.hub.server import REPO, REVISION
 from tests.models.hub.world import NO_HUB
 
@@ -40,6 +42,34 @@ def test_drafts_for_a_target_and_why_others_do_not_fit(toys, toy_models):
     lines = run(toys, "pairs", "--for", "toy:Q4_0", HF_ENDPOINT=NO_HUB).stdout.decode().splitlines()
     assert lines[0].split() == ["toy:Q8_0", "0.0", "GB", "on", "disk", "identical"]
     assert "not judged    the hub cannot be reached" in lines[1]
+
+
+def test_heads_are_listed_with_their_kind(world, toy_models, tmp_path):
+    """An EAGLE-3 head for the toy target, and the MTP layers that are in a target's own file."""
+    head = heads.file(tmp_path, heads.eagle3, tokens=None, vocab_size=269, target_layers=[0, 0, 0])
+    world.hub.files["head.gguf"] = content = head.read_bytes()
+    entry = f"repo = '{REPO}'\nrevision = '{REVISION}'\npath = 'head.gguf'\nsize = {len(content)}\n"
+    entry += f"sha256 = '{hashlib.sha256(content).hexdigest()}'"
+    add(world, f"[models.head.F32]\n{entry}\n[pairs.headed]\ntarget = 'toy:Q4_0'\ndraft = 'head:F32'")
+    first = run(world, "pairs", "--for", toy_models["target"]).stdout.decode().splitlines()[0]
+    assert first.split() == ["head:F32", "0.0", "GB", "identical", "EAGLE-3", "head"]
+    qwen = heads.file(tmp_path, heads.target, architecture="qwen35", nextn=1)
+    found = json.loads(run(world, "pairs", "--for", qwen, "--json").stdout)
+    assert (found[0]["reference"], found[0]["kind"], found[0]["size"]) == ("the target itself", "mtp", 0)
+    (judged,) = (candidate for candidate in found if candidate["reference"] == "head:F32")
+    assert (judged["kind"], judged["verdict"]) == ("eagle3", "incompatible")
+
+
+def test_a_pair_of_one_file(world):
+    """Its draft costs nothing more, follows the target's quantization, and goes when the pair is removed."""
+    add(world, "[pairs.one]\ntarget = 'toy:Q4_0'\ndraft = 'toy:Q4_0'\n")
+    (path,) = run(world, "pull", "one").stdout.decode().split()
+    (one,) = (pair for pair in json.loads(run(world, "pairs", "--json").stdout) if pair["name"] == "one")
+    assert (one["target"]["size"], one["draft"]["size"]) == (len(world.content), 0)
+    run(world, "quantize", "toy", "Q5_0")
+    found = json.loads(run(world, "check", "-p", "one", "-q", "Q5_0", "--json").stdout)
+    assert found["target"]["path"] == found["draft"]["path"] != path
+    assert run(world, "pairs", "--remove", "one", "--yes").stdout.decode().split() == [path]
 
 
 def test_a_target_of_ones_own_finds_the_draft_that_fits(toys, toy_models):

@@ -5,8 +5,9 @@ import shutil
 
 import pytest
 
-from specgguf.models import gguf
+from specgguf.headers import gguf
 from tests.cli.program import failure, specgguf
+from tests.headers import heads
 from tests.models.hub.server import REPO, REVISION
 from tests.models.hub.world import NO_HUB
 
@@ -41,6 +42,20 @@ def test_a_reference_is_pinned_and_then_needs_no_network(repository):
     assert used(repository, f"hf:{REPO}", HF_ENDPOINT=NO_HUB) == first
     lock = json.loads((repository.folder / "store" / "lock.json").read_text())
     assert lock[f"hf:{REPO}"][0]["revision"] == REVISION
+
+
+def test_the_same_reference_means_a_model_as_target_and_a_head_as_draft(repository, tmp_path):
+    head = heads.file(tmp_path, heads.eagle3, tokens=None, vocab_size=269, target_layers=[0, 0, 0])
+    repository.hub.files["eagle3-toy.gguf"] = head.read_bytes()
+    result = specgguf("check", "-m", f"hf:{REPO}", "-d", f"hf:{REPO}", "--json", **repository.variables)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["target"]["path"] == f"{REPO}/toy-q4_k_m.gguf"
+    assert found["draft"]["path"] == f"{REPO}/eagle3-toy.gguf"
+    assert (found["verdict"], found["draft"]["kind"]) == ("identical", "eagle3")
+    lock = json.loads((repository.folder / "store" / "lock.json").read_text())
+    pinned = {reference: part["path"] for reference, (part,) in lock.items()}
+    assert pinned == {f"hf:{REPO}": "toy-q4_k_m.gguf", f"hf:{REPO} as draft": "eagle3-toy.gguf"}
 
 
 def test_an_unknown_quantization_lists_what_there_is(repository):

@@ -118,10 +118,14 @@ def test_without_a_draft_the_target_alone_is_measured(toys, toy_models):
 
 
 @pytest.mark.parametrize("command", ["tune", "bench"])
-def test_a_target_that_cannot_be_drafted_for(toys, toy_models, command):
-    result = specgguf(command, "-m", toy_models["recurrent"], **toys.variables)
-    assert (result.returncode, result.stdout) == (2, b"")
-    assert b"cannot be rolled back yet" in result.stderr
+def test_a_recurrent_target_is_measured_like_any_other(toys, toy_models, command):
+    options = ["-n", 4, "-k", 2] if command == "bench" else []
+    prompts = toys.folder / "prompts.jsonl"
+    prompts.write_text('{"category": "chat", "prompt": "the cat"}\n')
+    options += ["--prompts", prompts] if command == "bench" else []
+    result = specgguf(command, "-m", toy_models["recurrent"], "-t", 1, "--json", *options, **toys.variables)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["target"]
     assert "no such file" in failure(specgguf(command, "-m", "none.gguf", **toys.variables))[0]
 
 

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from specgguf.models import gguf
+from specgguf.headers import gguf
 
 
 def text(value):
@@ -45,6 +45,8 @@ def test_a_header():
     assert parsed.metadata["a.big"] == 1 << 40
     assert parsed.metadata["tokenizer.ggml.tokens"] == [b"a", b"", "é".encode()]
     assert parsed.metadata["tokenizer.ggml.token_type"] == (1, 2, 3)
+    assert parsed.tensors == {"w": gguf.Tensor((4, 4), 0)}
+    assert (parsed.number("a.byte"), parsed.number("a.flag"), parsed.number("a.float")) == (7, None, None)
     assert parsed.data_end == -(-len(header()) // 32) * 32 + 64 + 1
 
 
@@ -62,6 +64,8 @@ def test_without_tensors_nothing_follows_the_header():
         (header([key(b"k", 9, array(9, 1, b""))]), "unknown type 9"),
         (header([key(b"general.alignment", 4, struct.pack("<I", 0))]), "alignment"),
         (header(tensors=[text(b"w") + struct.pack("<I", 77)]), "77 dimensions"),
+        (header(tensors=[TENSOR, TENSOR]), "two tensors 'w'"),
+        (b"GGUF" + struct.pack("<IQQ", 3, (1 << 16) + 1, 0), "claims to have 65537"),
     ],
 )
 def test_what_is_no_header(data, problem):

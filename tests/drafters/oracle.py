@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from specgguf.speculative.drafters.base import Draft
+from specgguf.speculative.drafter import Draft
 
 
 class OracleDrafter:
@@ -23,11 +23,12 @@ class OracleDrafter:
         self.calls.append("begin")
         del self.states[num_kept:]
         assert len(self.states) == num_kept, "it was not told of everything that the cache holds"
+        return num_kept
 
     def read(self, evaluated, num_kept):
-        assert len(evaluated.hidden) == len(evaluated.tokens)
+        assert len(evaluated.hidden[1]) == len(evaluated.tokens)
         assert evaluated.start == len(self.states), "a gap, or something read twice"
-        self.states += np.array(evaluated.hidden[:num_kept]).tolist()
+        self.states += np.array(evaluated.hidden[1][:num_kept]).tolist()
 
     def backlog(self, sequence):
         return 0

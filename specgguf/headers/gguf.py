@@ -10,6 +10,7 @@ import mmap
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 Buffer = bytes | mmap.mmap
 Value = int | float | bool | bytes | list[bytes] | tuple[int | float | bool, ...]
@@ -17,6 +18,7 @@ Value = int | float | bool | bytes | list[bytes] | tuple[int | float | bool, ...
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _MAX_ELEMENTS = 1 << 24
+_MAX_TENSORS = 1 << 16
 _MAX_DIMS = 4
 
 
@@ -28,22 +30,38 @@ class TruncatedError(MalformedError):
     """The bytes end inside the header, or before the tensors that it lists."""
 
 
+class Tensor(NamedTuple):
+    """What a header says of a tensor.
+
+    `shape` is in the file's order: the first number is the length of a row. `type` is llama.cpp's number for the kind
+    of weights.
+    """
+
+    shape: tuple[int, ...]
+    type: int
+
+
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """Metadata by key, and where the tensors are.
+    """Metadata by key, and the tensors by name; of a split model only those of this part.
 
     The file must have at least `data_end` bytes: up to the first byte of its last tensor. A file without tensors (a
     vocabulary, the first part of a split model) may end with its header.
     """
 
     metadata: Mapping[str, Value]
-    num_tensors: int
+    tensors: Mapping[str, Tensor]
     data_end: int
 
     def text(self, key: str) -> str | None:
         """The string under `key`; None if there is none."""
         value = self.metadata.get(key)
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else None
+
+    def number(self, key: str) -> int | None:
+        """The whole number under `key`; None if there is none."""
+        value = self.metadata.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def parse(buffer: Buffer) -> GgufHeader:
@@ -55,24 +73,28 @@ def parse(buffer: Buffer) -> GgufHeader:
     version = cursor.scalar("I")
     if version not in (2, 3):
         raise MalformedError(f"its GGUF version is {version}, supported are 2 and 3")
-    num_tensors, num_keys = cursor.count(), cursor.count()
+    num_tensors, num_keys = cursor.count(_MAX_TENSORS), cursor.count(_MAX_ELEMENTS)
     metadata: dict[str, Value] = {}
     for _ in range(num_keys):
         key = cursor.string().decode("utf-8", "replace")
         metadata[key] = cursor.value(cursor.scalar("I"))
+    tensors: dict[str, Tensor] = {}
     last = 0
     for _ in range(num_tensors):
-        cursor.string()
+        name = cursor.string().decode("utf-8", "replace")
+        if name in tensors:
+            raise MalformedError(f"it has two tensors {name!r}")
         num_dims = cursor.scalar("I")
         if num_dims > _MAX_DIMS:
             raise MalformedError(f"a tensor has {num_dims} dimensions")
-        cursor.skip(8 * num_dims + 4)
+        shape = tuple(cursor.scalar("Q") for _ in range(num_dims))
+        tensors[name] = Tensor(shape, cursor.scalar("I"))
         last = max(last, cursor.scalar("Q"))
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment <= 0 or alignment % 8:
         raise MalformedError(f"its alignment is {alignment!r}")
     start = -(-cursor.at // alignment) * alignment
-    return GgufHeader(metadata, num_tensors, start + last + 1 if num_tensors else cursor.at)
+    return GgufHeader(metadata, tensors, start + last + 1 if tensors else cursor.at)
 
 
 class _Cursor:
@@ -96,9 +118,9 @@ class _Cursor:
         value: int = struct.unpack_from("<" + code, self._buffer, self.skip(size))[0]
         return value
 
-    def count(self) -> int:
+    def count(self, limit: int) -> int:
         value = self.scalar("Q")
-        if value > _MAX_ELEMENTS:
+        if value > limit:
             raise MalformedError(f"it claims to have {value} elements")
         return value
 
@@ -110,7 +132,7 @@ class _Cursor:
         if kind == _STRING:
             return self.string()
         if kind == _ARRAY:
-            return self._array(self.scalar("I"), self.count())
+            return self._array(self.scalar("I"), self.count(_MAX_ELEMENTS))
         return self.scalar(_code(kind))
 
     def _array(self, kind: int, count: int) -> Value:

@@ -2,12 +2,10 @@
 
 from collections.abc import Container
 
-import numpy as np
-from numpy.typing import NDArray
-
+from specgguf.drafters.probability import probability
 from specgguf.errors import ContextError
 from specgguf.speculative.context import Context, Evaluated, Part, common_prefix
-from specgguf.speculative.drafters.base import Draft, GoOn
+from specgguf.speculative.drafter import Draft, GoOn
 from specgguf.speculative.sequence import TokenSequence
 
 
@@ -29,8 +27,9 @@ class ModelDrafter:
         self._num_shared = num_shared
         self._eog = eog
 
-    def begin(self, sequence: TokenSequence, num_kept: int) -> None:
-        """Nothing: `sync` finds out what the cache holds."""
+    def begin(self, sequence: TokenSequence, num_kept: int) -> int:
+        """All of them: `sync` finds out what the cache holds."""
+        return num_kept
 
     def read(self, evaluated: Evaluated, num_kept: int) -> None:
         """Nothing: it computes all it needs itself."""
@@ -58,7 +57,7 @@ class ModelDrafter:
                 token = sequence.sampler.sample(logits, tokens, draft.tokens)
             except ContextError:  # nothing the grammar allows, or no numbers: the target may still know better
                 break
-            draft.probabilities.append(_probability(logits, token, sequence.sampler.temperature))
+            draft.probabilities.append(probability(logits, token, sequence.sampler.temperature))
             draft.tokens.append(token)
         draft.seconds = context.decode_s - begin_s
         return draft
@@ -70,12 +69,3 @@ class ModelDrafter:
         """Whether it has all the tokens that its cache does not hold yet."""
         held = len(sequence.tokens) - self.backlog(sequence)
         return all(token < self._num_shared for token in sequence.tokens[held:])
-
-
-def _probability(logits: NDArray[np.float32], token: int, temperature: float) -> float:
-    """How likely `token` is, truncations aside, at this temperature (at 1 for greedy decoding)."""
-    temperature = temperature or 1.0
-    # Each of the others is less than a hundred-thousandth as likely, and all together hardly ever a hundredth.
-    near = logits[logits > logits[token] - np.float32(12 * temperature)]
-    # A grammar may force a token that is next to impossible: no overflow then.
-    return float(1 / np.exp(np.minimum((near - logits[token]) / temperature, 80)).sum())

@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import TypeGuard
 
-from specgguf.models.gguf import GgufHeader, MalformedError, Value
+from specgguf.headers.gguf import GgufHeader, MalformedError, Value
 
 MAX_DIFFERENCES = 5
 """How many differing ids a report names."""
@@ -80,17 +80,21 @@ class ParityReport:
         return "; ".join(self.reasons) + where
 
 
+def has_vocabulary(header: GgufHeader) -> bool:
+    """Whether a file lists tokens. Some heads do not: theirs are the target's."""
+    kind = header.text("tokenizer.ggml.model") or ""
+    return _is_strings(header.metadata.get("tokenizer.ggml.tokens")) and kind not in _WITHOUT_VOCABULARY
+
+
 def read_tokenizer(header: GgufHeader) -> Tokenizer:
     """The tokenizer that a GGUF header describes. Raises MalformedError if there is none that can be used."""
     metadata = header.metadata
     tokens = metadata.get("tokenizer.ggml.tokens")
-    if not _is_strings(tokens):
+    if not has_vocabulary(header) or not _is_strings(tokens):
         raise MalformedError("it has no vocabulary")
     special = {role: metadata.get(f"tokenizer.ggml.{role}_token_id") for role in _ROLES}
     adds = {role: metadata.get(f"tokenizer.ggml.add_{role}_token") for role in _DECISIVE}
     kind = header.text("tokenizer.ggml.model") or ""
-    if kind in _WITHOUT_VOCABULARY:
-        raise MalformedError("it has no vocabulary")
     if kind == "llama":
         _check_bytes(tokens)
     merges = metadata.get("tokenizer.ggml.merges")

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from specgguf.models.gguf import GgufHeader, MalformedError
-from specgguf.models.parity import MAX_PADDING, Parity, Tokenizer, compare, read_tokenizer
+from specgguf.headers.gguf import GgufHeader, MalformedError
+from specgguf.headers.parity import MAX_PADDING, Parity, Tokenizer, compare, read_tokenizer
 
 TOKENIZER = Tokenizer(
     model="gpt2",
@@ -94,9 +94,9 @@ def test_reading_a_header():
         "tokenizer.ggml.eos_token_id": 3,
         "tokenizer.ggml.add_bos_token": False,
     }
-    assert read_tokenizer(GgufHeader(metadata, 1, 1)) == TOKENIZER
+    assert read_tokenizer(GgufHeader(metadata, {}, 1)) == TOKENIZER
     with pytest.raises(MalformedError, match="no token for the byte 0x00"):
-        read_tokenizer(GgufHeader({**metadata, "tokenizer.ggml.model": b"llama"}, 1, 1))
+        read_tokenizer(GgufHeader({**metadata, "tokenizer.ggml.model": b"llama"}, {}, 1))
     for without in ({}, {**metadata, "tokenizer.ggml.model": b"none"}):
         with pytest.raises(MalformedError, match="no vocabulary"):
-            read_tokenizer(GgufHeader(without, 1, 1))
+            read_tokenizer(GgufHeader(without, {}, 1))

@@ -42,8 +42,11 @@ class Drafter(Protocol):
     taps: tuple[int, ...]
     """The target's layers whose hidden states `read` needs; mostly none."""
 
-    def begin(self, sequence: TokenSequence, num_kept: int) -> None:
-        """A text begins or goes on: the target's cache keeps the first `num_kept` tokens of its sequence."""
+    def begin(self, sequence: TokenSequence, num_kept: int) -> int:
+        """A text begins or goes on: the target's cache keeps the first `num_kept` tokens of its sequence.
+
+        From how many of them the drafter can go on: it may need some of them to be evaluated once more.
+        """
 
     def read(self, evaluated: Evaluated, num_kept: int) -> None:
         """The target has evaluated tokens, of which the first `num_kept` stay; nothing has been rolled back yet.
