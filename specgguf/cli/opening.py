@@ -80,8 +80,6 @@ def open_engine(store: "Store", models: Models, settings: EngineSettings) -> "En
         settings = replace(settings, own_heads=False)
     drafts = settings.mode.uses_model and models.draft != NO_DRAFT
     draft = models.resolve(resolver, "draft") if drafts else None
-    if draft == target:  # its own layers draft
-        draft, drafts = None, False
     if draft is not None and models.draft is None and models.draft_quant is None:
         draft = tuned_draft(store, draft)
     target_path, *rest = store.provide([file for file in (target, draft) if file is not None])

@@ -10,12 +10,12 @@ from typing import Any
 from specgguf.engine.checks import check_ctx, check_parity, has_own_heads, num_layers
 from specgguf.engine.contexts import Contexts
 from specgguf.engine.generation import Generation
+from specgguf.engine.heads import load_draft
 from specgguf.engine.memory import CostStore, Memory
 from specgguf.engine.settings import EngineSettings, Mode
 from specgguf.errors import ContextError, ModelError, UsageError, about
 from specgguf.exact.choice import WidthSurvey, candidates
 from specgguf.exact.profiles import Profiles
-from specgguf.headers.heads import DraftKind
 from specgguf.llama import library
 from specgguf.llama.context import LlamaContext, check_cache_type
 from specgguf.llama.grammar import GrammarText
@@ -72,8 +72,10 @@ class Engine:
             target_header = ModelHeader.of_file(target, "target")
         with about("draft"):
             draft_header = ModelHeader.of_file(draft, "draft") if draft else None
-        self.parity = check_parity(target_header, draft_header)
         self._has_own_heads = settings.own_heads and settings.mode.uses_model and has_own_heads(target_header)
+        if self._has_own_heads and draft == target:
+            draft_header = None  # no need of a second copy
+        self.parity = check_parity(target_header, draft_header)
         self.num_threads = settings.n_threads or library.num_physical_cores()
         survey = WidthSurvey(target_header, layers, self.num_threads, profiles, on_progress)
         self.exact_choice = survey.choose(self._arithmetics) if settings.exact else None
@@ -91,10 +93,7 @@ class Engine:
             self.draft: Model | None = None
             """None also where the draft could not be used: `on_notice` was told why."""
             if draft_header:
-                kind = draft_header.kind
-                is_mtp = kind in (DraftKind.MTP, DraftKind.ASSISTANT)
-                draft_model = Model(draft_header, draft_layers, with_mtp=is_mtp, is_head=kind is not DraftKind.MODEL)
-                self.draft = resources.enter_context(closing(draft_model))
+                self.draft = resources.enter_context(closing(load_draft(draft_header, draft_layers)))
                 check_ctx("--draft-ctx", settings.draft_n_ctx, self.draft)
             self._models = resources.pop_all()
         usual = self._arithmetics[0]

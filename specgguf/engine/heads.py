@@ -12,6 +12,7 @@ from specgguf.headers.heads import DraftKind, block_size, mask_token, num_nextn_
 from specgguf.llama.context import LlamaContext
 from specgguf.llama.head import HeadSettings, LlamaHead
 from specgguf.llama.model import Model
+from specgguf.models.header import ModelHeader
 from specgguf.speculative.context import NEXTN
 from specgguf.speculative.drafter import Drafter
 
@@ -26,6 +27,12 @@ def taps_of(kind: DraftKind, header: GgufHeader) -> tuple[int, ...]:
     if kind is DraftKind.MODEL:
         return ()
     return (NEXTN,) if kind in (DraftKind.MTP, DraftKind.ASSISTANT) else tapped_layers(header)
+
+
+def load_draft(header: ModelHeader, n_gpu_layers: int) -> Model:
+    """A draft model, or the file of a head. Raises ModelError for an unusable file."""
+    with_mtp = header.kind in (DraftKind.MTP, DraftKind.ASSISTANT)
+    return Model(header, n_gpu_layers, with_mtp=with_mtp, is_head=header.kind is not DraftKind.MODEL)
 
 
 def open_head(

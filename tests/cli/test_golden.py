@@ -36,7 +36,7 @@ def prompts(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module", params=["0", "0.8"])
+@pytest.fixture(scope="module", params=["0", pytest.param("0.8", marks=pytest.mark.sweep)])
 def file(request, prompts, toy_models, home):
     path = prompts.with_name(f"golden-{request.param}.json")
     models = ["-m", toy_models["endless"], "-d", toy_models["draft"], "-t", 1]

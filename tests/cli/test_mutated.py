@@ -358,7 +358,7 @@ def test_the_parts_make_the_file(toy, toy_models, tmp_path):
     assert run(toy_models["target"])[0].returncode == 0
 
 
-FEW_OR_ALL = pytest.mark.parametrize("most", [5, pytest.param(None, marks=pytest.mark.sweep)])
+FEW_OR_ALL = pytest.mark.parametrize("most", [3, pytest.param(None, marks=pytest.mark.sweep)])
 
 
 @FEW_OR_ALL

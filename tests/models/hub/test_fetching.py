@@ -72,7 +72,7 @@ def test_no_network_and_nothing_on_disk(world):
     assert "network" in hint
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 500, 503])
+@pytest.mark.parametrize("status", [401, 403, 404, 503, pytest.param(500, marks=pytest.mark.sweep)])
 def test_a_hub_that_refuses(world, status):
     world.catalogue(mirror=False)
     world.hub.status = status

@@ -35,12 +35,14 @@ def draft_of(world, *arguments):
 
 
 def costs(world):
-    records = [json.loads(path.read_text()) for path in (world.folder / "store" / "profiles").glob("*.json")]
-    return [
-        record["measurement"]["11"]
-        for record in records
+    """What is remembered of batches behind 128 tokens, by file."""
+    paths = (world.folder / "store" / "profiles").glob("*.json")
+    records = {path: json.loads(path.read_text()) for path in paths}
+    return {
+        path: record["measurement"]["11"]
+        for path, record in records.items()
         if record["fingerprint"].get("what") == "costs by depth and drafter"
-    ]
+    }
 
 
 def step_of(entry):
@@ -52,11 +54,17 @@ def test_drafting_starts_with_what_was_measured(toys):
     ((depth, times),) = found["width_s"].items()
     assert int(depth) == 128
     assert set(times) == set(map(str, range(1, 18)))
-    (known,) = (entry for entry in costs(toys) if step_of(entry) == pytest.approx(found["draft_step_s"][depth]))
-    assert known["times"] == pytest.approx(times)
+    step_s = pytest.approx(found["draft_step_s"][depth])
+    (path,) = (path for path, known in costs(toys).items() if step_of(known) == step_s)
+    assert costs(toys)[path]["times"] == pytest.approx(times)
+    # Other figures than measured, so that it is seen that they are used.
+    record = json.loads(path.read_text())
+    known = record["measurement"]["11"]
+    known["times"] = {width: 0.01 * int(width) for width in times}
+    known["drafters"]["model"]["step"] = 0.005
+    path.write_text(json.dumps(record))
     shown = run(toys, "run", "-p", "toys", "-n", 1, "-t", 1, "-v", "hi").stderr.decode()
-    steps = re.search(r"drafts: model: .* plain step ([\d.]+) ms, draft step ([\d.]+) ms", shown)
-    assert list(map(float, steps.groups())) == pytest.approx([1000 * times["1"], 1000 * step_of(known)], abs=0.1)
+    assert re.search(r"drafts: model: .* plain step 10.0 ms, draft step 5.0 ms", shown)
 
 
 def test_a_faster_draft_is_made_and_used_from_then_on(toys):
