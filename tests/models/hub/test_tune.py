@@ -58,11 +58,10 @@ def test_drafting_starts_with_what_was_measured(toys):
     (path,) = (path for path, known in costs(toys).items() if step_of(known) == step_s)
     assert costs(toys)[path]["times"] == pytest.approx(times)
     # Other figures than measured, so that it is seen that they are used.
-    record = json.loads(path.read_text())
-    known = record["measurement"]["11"]
-    known["times"] = {width: 0.01 * int(width) for width in times}
-    known["drafters"]["model"]["step"] = 0.005
-    path.write_text(json.dumps(record))
+    others = {"times": {width: 0.01 * int(width) for width in times}, "drafters": {"model": {"step": 0.005}}}
+    others = costs(toys)[path] | others
+    profiles = Profiles(path.parent, lambda _: "", lambda _: None)
+    profiles.save(json.loads(path.read_text())["fingerprint"], {"11": others})
     shown = run(toys, "run", "-p", "toys", "-n", 1, "-t", 1, "-v", "hi").stderr.decode()
     assert re.search(r"drafts: model: .* plain step 10.0 ms, draft step 5.0 ms", shown)
 
