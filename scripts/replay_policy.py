@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from specgguf.speculative.drafters.base import Draft
+from specgguf.speculative.drafter import Draft
 from specgguf.speculative.policy.costs import WidthCosts
 from specgguf.speculative.policy.pace import Pace
 from specgguf.speculative.policy.stopping import OptimalStopping

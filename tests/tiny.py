@@ -100,8 +100,9 @@ def num_tokens(words=WORDS):
 
 
 def spoken(words=WORDS):
-    """Ids of small letters and words."""
-    return [*range(3 + ord("a"), 3 + ord("z") + 1), *range(3 + 256, num_tokens(words))]
+    """Ids of small letters and words, without [PAD], which llama.cpp takes for an end."""
+    said = [number for number, word in enumerate(words, 3 + 256) if word != "[PAD]"]
+    return [*range(3 + ord("a"), 3 + ord("z") + 1), *said]
 
 
 def add_common(writer, words=WORDS, template=TEMPLATE, bos=True, n_ctx=2048, embed=EMBED, layers=LAYERS):

@@ -117,7 +117,9 @@ def bench(
     context: typer.Context,
     arm: Annotated[
         list[str] | None,
-        typer.Option("--arm", metavar="ARM", help='Beside plain and auto: model, ngram, "fixed -k 4"; repeatable.'),
+        typer.Option(
+            "--arm", metavar="ARM", help='Beside plain and auto: a --speculate mode, or "fixed -k 4"; repeatable.'
+        ),
     ] = None,
     *,
     questions: Questions,
@@ -167,9 +169,10 @@ def _measure_pair(
     engine = open_engine(store, models, replace(settings, num_draft=most))
     with closing(engine), closing(store.progress):
         require_drafting(engine)
-        idle = [way.name for way in arms if way.mode in (Mode.MODEL, Mode.FIXED) and not engine.speculative]
+        engine.open(1)
+        idle = [way.name for way in arms if way.mode not in (Mode.AUTO, Mode.OFF) and not engine.drafters(way.mode)]
         if idle:
-            raise UsageError(f"--arm {idle[0]}: there is no draft model", "give one with --draft", ("arm",))
+            raise UsageError(f"--arm {idle[0]}: nothing drafts in that way", "give a draft with --draft", ("arm",))
         sampler = engine.sampler(**task.sampling.given())
         show = partial(store.progress.show, "measuring")
         measured, interrupted = _collect(
@@ -237,11 +240,12 @@ def _parse(text: str) -> "Arm":
     fixed = re.fullmatch(r"fixed -k ([1-9][0-9]{0,2})", text)
     if fixed and int(fixed[1]) <= MAX_DRAFT:
         return Arm(text, Mode.FIXED, int(fixed[1]))
-    if text in (Mode.MODEL, Mode.NGRAM):
-        return Arm(text, Mode(text))
-    if text in ("plain", "auto"):
+    if text in ("plain", Mode.AUTO, Mode.OFF):
         raise UsageError(f"--arm {text}: that is measured anyway", "leave it out", ("arm",))
-    raise UsageError(f"--arm {text}: no way to decode", 'give model, ngram or "fixed -k 4"', ("arm",))
+    known = [mode.value for mode in Mode if mode not in (Mode.AUTO, Mode.FIXED, Mode.OFF)]
+    if text in known:
+        return Arm(text, Mode(text))
+    raise UsageError(f"--arm {text}: no way to decode", f'give {", ".join(known)} or "fixed -k 4"', ("arm",))
 
 
 def _check_report(path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specgguf.cli.options.drafting import Drafting
-from specgguf.cli.options.models import Models
+from specgguf.cli.options.models import NO_DRAFT, Models
 from specgguf.cli.options.resources import Resources
 from specgguf.cli.terminal import output
 from specgguf.cli.terminal.progress import TerminalProgress
@@ -76,12 +76,17 @@ def open_engine(store: "Store", models: Models, settings: EngineSettings) -> "En
     resolver = open_resolver(store)
     pair = models.chosen_pair(resolver.catalogue)
     target = models.resolve(resolver, "target")
-    draft = models.resolve(resolver, "draft") if settings.mode.uses_model else None
+    if models.draft == NO_DRAFT:
+        settings = replace(settings, own_heads=False)
+    drafts = settings.mode.uses_model and models.draft != NO_DRAFT
+    draft = models.resolve(resolver, "draft") if drafts else None
+    if draft == target:  # its own layers draft
+        draft, drafts = None, False
     if draft is not None and models.draft is None and models.draft_quant is None:
         draft = tuned_draft(store, draft)
     target_path, *rest = store.provide([file for file in (target, draft) if file is not None])
     draft_path, notice = (rest[0] if rest else None), None
-    if draft_path is None and settings.mode.uses_model:
+    if draft_path is None and drafts:
         draft_path, notice = _find_draft(target_path, resolver.catalogue, store)
     if pair and settings.num_draft is None:
         settings = replace(settings, num_draft=pair.draft_max)
@@ -134,12 +139,15 @@ def open_profiles(store: "Store") -> "Profiles":
 
 def _find_draft(target: Path, catalogue: "Catalogue", store: "Store") -> tuple[Path | None, str]:
     """A draft on this machine that fits, and what to tell the user about it."""
+    from specgguf.headers.heads import num_nextn_layers
     from specgguf.models.header import ModelHeader
     from specgguf.models.pairing import draft_on_disk
 
     with about("target"):
         header = ModelHeader.of_file(target, "target")
     found = draft_on_disk(header, catalogue, store)
+    if found is None and num_nextn_layers(header.gguf):
+        return None, ""
     if found is None:
         return None, "no draft model: there is no --draft, and none on this machine fits and is small enough"
     return found.path, f"drafting with {found.reference}, which fits and is on this machine (--draft chooses another)"

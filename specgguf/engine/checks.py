@@ -1,7 +1,10 @@
 """What is asked of an engine and cannot be, found before anything is loaded."""
 
-from specgguf.errors import ParityError, UsageError
-from specgguf.headers.parity import Parity, ParityReport, compare
+from specgguf.errors import ModelError, ParityError, UsageError
+from specgguf.headers.fitting import check_head
+from specgguf.headers.gguf import MalformedError
+from specgguf.headers.heads import num_nextn_layers
+from specgguf.headers.parity import Parity, ParityReport
 from specgguf.llama import library
 from specgguf.llama.model import ALL_LAYERS, Model
 from specgguf.models.header import ModelHeader
@@ -34,11 +37,21 @@ def check_parity(target: ModelHeader, draft: ModelHeader | None) -> ParityReport
     """How the tokenizers compare, None without a draft; raises ParityError where the draft cannot be used."""
     if draft is None:
         return None
-    report = compare(target.tokenizer, draft.tokenizer)
+    try:
+        report = check_head(target.gguf, draft.gguf)
+    except MalformedError as error:
+        raise ModelError(f"{draft.role} model: {draft.path} cannot be used: {error}", "use another draft") from None
     if report.verdict is Parity.INCOMPATIBLE:
         raise ParityError(
             f"{draft.path} cannot draft for {target.path}: {report.summary}",
-            "choose a draft of the same model family, or --speculate off",
+            "choose a draft that is made for this target, or --draft none",
             ("target", "draft"),
         )
     return report
+
+
+def has_own_heads(target: ModelHeader) -> bool:
+    """Whether a target's own file has layers that can draft for it."""
+    if not num_nextn_layers(target.gguf):
+        return False
+    return check_head(target.gguf, target.gguf).verdict is not Parity.INCOMPATIBLE

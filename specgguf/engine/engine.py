@@ -7,15 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from specgguf.engine.checks import check_ctx, check_parity, num_layers
+from specgguf.engine.checks import check_ctx, check_parity, has_own_heads, num_layers
+from specgguf.engine.contexts import Contexts
 from specgguf.engine.generation import Generation
 from specgguf.engine.memory import CostStore, Memory
-from specgguf.engine.settings import N_BATCH, EngineSettings, Mode
+from specgguf.engine.settings import EngineSettings, Mode
 from specgguf.errors import ContextError, ModelError, UsageError, about
-from specgguf.exact.choice import Arithmetic, WidthSurvey, candidates
+from specgguf.exact.choice import WidthSurvey, candidates
 from specgguf.exact.profiles import Profiles
+from specgguf.headers.heads import DraftKind
 from specgguf.llama import library
-from specgguf.llama.context import ContextSettings, LlamaContext, check_cache_type
+from specgguf.llama.context import LlamaContext, check_cache_type
 from specgguf.llama.grammar import GrammarText
 from specgguf.llama.model import Model
 from specgguf.llama.templates import ChatTemplate, Message
@@ -23,12 +25,15 @@ from specgguf.models.header import ModelHeader
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.context import Rollback
 from specgguf.speculative.controller import Auto, Controller, Fixed, Plain
-from specgguf.speculative.drafters.base import Drafter
-from specgguf.speculative.drafters.model import ModelDrafter
+from specgguf.speculative.drafter import Drafter
 from specgguf.speculative.policy.depths import level_of
 from specgguf.speculative.sequence import Chooser, TokenSequence
 
 _LEAST_CTX = 4096
+_ENOUGH = 24
+"""Draft tokens by which a drafter is judged."""
+_CHANCE = 0.05
+"""A drafter of which no more than this share is right guesses no better than by chance."""
 _ROOM = 2048
 """Tokens of context kept free after a long prompt when the length of the answer is not limited."""
 
@@ -68,6 +73,7 @@ class Engine:
         with about("draft"):
             draft_header = ModelHeader.of_file(draft, "draft") if draft else None
         self.parity = check_parity(target_header, draft_header)
+        self._has_own_heads = settings.own_heads and settings.mode.uses_model and has_own_heads(target_header)
         self.num_threads = settings.n_threads or library.num_physical_cores()
         survey = WidthSurvey(target_header, layers, self.num_threads, profiles, on_progress)
         self.exact_choice = survey.choose(self._arithmetics) if settings.exact else None
@@ -79,17 +85,21 @@ class Engine:
         self.is_exact = settings.exact or (measured is not None and measured.agree(settings.draft_max + 1))
         """Whether drafting is known not to change a bit."""
         with ExitStack() as resources:
-            self.target = resources.enter_context(closing(Model(target_header, layers, self._arithmetic.repack)))
+            target_model = Model(target_header, layers, self._arithmetic.repack, with_mtp=self._has_own_heads)
+            self.target = resources.enter_context(closing(target_model))
             check_ctx("--ctx", settings.n_ctx, self.target)
             self.draft: Model | None = None
             """None also where the draft could not be used: `on_notice` was told why."""
             if draft_header:
-                self.draft = resources.enter_context(closing(Model(draft_header, draft_layers)))
+                kind = draft_header.kind
+                is_mtp = kind in (DraftKind.MTP, DraftKind.ASSISTANT)
+                draft_model = Model(draft_header, draft_layers, with_mtp=is_mtp, is_head=kind is not DraftKind.MODEL)
+                self.draft = resources.enter_context(closing(draft_model))
                 check_ctx("--draft-ctx", settings.draft_n_ctx, self.draft)
             self._models = resources.pop_all()
-        self._open = ExitStack()
-        self._contexts: list[LlamaContext] = []
-        self._drafters: list[Drafter] = []
+        usual = self._arithmetics[0]
+        self.contexts = Contexts(self.target, self._has_own_heads, settings, self.num_threads, usual, self.exact_choice)
+        self._told: set[str] = set()  # drafters that were said to be hardly ever right
         self.costs = CostStore(survey, self._arithmetic, profiles)
         vocab = self.target.vocab
         tables = self.costs.load(self.draft.header if self.draft else None, measured)
@@ -99,8 +109,8 @@ class Engine:
     @property
     def mode(self) -> Mode:
         """How drafts are made where a text does not say otherwise."""
-        nothing_goes_back = self._contexts and self._contexts[0].rollback is Rollback.NONE
-        return Mode.OFF if nothing_goes_back else self.settings.mode
+        context = self.contexts.target
+        return Mode.OFF if context and context.rollback is Rollback.NONE else self.settings.mode
 
     @property
     def speculative(self) -> bool:
@@ -157,26 +167,13 @@ class Engine:
         Where a context is too small, a new one has at least twice its size, so that it seldom happens. A draft for
         which there is no memory is dropped. Raises ContextError where there is none for the target.
         """
-        if self._contexts and self._contexts[0].n_ctx >= n_ctx:
-            return self._contexts[0]
-        if self._contexts:
-            n_ctx = min(self.target.n_ctx_train, max(n_ctx, 2 * self._contexts[0].n_ctx))
-        self._close_contexts()
-        context = self._open_context(self.target, n_ctx, self.max_width, self._arithmetic)
-        if self.draft and self.parity:
-            try:
-                n_ctx = min(n_ctx, self.draft.n_ctx_train, self.settings.draft_n_ctx or n_ctx)
-                drafting = self._open_context(self.draft, n_ctx, 1, self._arithmetics[0])
-            except ContextError as error:
-                self._drop_draft(error.message)
-            else:
-                if Rollback.NONE in (context.rollback, drafting.rollback):
-                    self._drop_draft(
-                        "llama.cpp cannot copy the state of such a model, so that nothing can be taken back"
-                    )
-                    return context
-                self._drafters = [ModelDrafter(drafting, self.parity.num_shared, self.target.vocab.eog)]
-        return context
+        held = self.contexts.target
+        if held and held.n_ctx >= n_ctx:
+            return held
+        if held:
+            n_ctx = min(self.target.n_ctx_train, max(n_ctx, 2 * held.n_ctx))
+        num_shared = self.parity.num_shared if self.parity else 0
+        return self.contexts.open(n_ctx, self.draft, num_shared, self._drop_draft)
 
     def generate(
         self,
@@ -210,11 +207,11 @@ class Engine:
         # As many as if this were the first text, whatever earlier ones have made of the context.
         end = n_ctx + 1 if max_tokens is None else len(prompt) + max_tokens
         sequence = TokenSequence(list(prompt), sampler, end, chooser)
-        return Generation(sequence, context, controller, self.target.vocab, stops, self._llama_s)
+        return Generation(sequence, context, controller, self.target.vocab, stops, lambda: self.contexts.seconds)
 
     def drafters(self, mode: Mode = Mode.AUTO) -> list[Drafter]:
         """Who drafts in this mode, as far as contexts are open."""
-        drafters = [self.memory.ngram, *self._drafters]
+        drafters = [self.memory.ngram, *self.contexts.drafters]
         if mode is Mode.FIXED:
             return [drafter for drafter in drafters if not drafter.is_free]
         return [drafter for drafter in drafters if mode is Mode.AUTO or drafter.name == mode]
@@ -234,11 +231,6 @@ class Engine:
         self.costs.save(draft, tables)
         self.memory.learn_anew({level_of(depth): table for depth, table in tables.items()})
 
-    def clear(self) -> None:
-        """Empty the caches of all contexts."""
-        for context in self._contexts:
-            context.clear()
-
     def describe(self) -> list[str]:
         """The settings in effect, a line each."""
         lines = [f"llama.cpp {library.version()}, GPU {'available' if library.gpu_available() else 'not available'}"]
@@ -247,49 +239,44 @@ class Engine:
         if self.exact_choice:
             lines.append(f"exact: {self.exact_choice}")
         lines += [f"drafts: {line}" for line in self.memory.policy.explain()]
-        lines += [f"{context.role} {context.settings}, rollback: {context.rollback}" for context in self._contexts]
+        lines += [f"{context.role} {context.settings}, rollback: {context.rollback}" for context in self.contexts.all]
         return lines
 
     def close(self) -> None:
         """Free the contexts, then the models; what batches cost is remembered. Closing again does nothing."""
-        if self.mode.is_adaptive and self._contexts:
+        if self.mode.is_adaptive and self.contexts.all:
             self.costs.save(self.draft.header.path if self.draft else None, self.memory.policy.tables())
-        self._close_contexts()
+        self.contexts.close()
         self._models.close()
 
     def _controller(self, mode: Mode, num_draft: int | None) -> Controller:
         drafters = self.drafters(mode)
         if mode.is_adaptive:
-            return Auto(self.memory.policy, drafters, self.on_change)
+            return Auto(self.memory.policy, drafters, self._changed)
         num_draft = self.settings.draft_max if num_draft is None else num_draft
         if mode is Mode.FIXED and drafters and num_draft:
             return Fixed(drafters[0], num_draft, self.widths)
         return Plain(self.widths)
 
-    def _open_context(self, model: Model, n_ctx: int, max_rows: int, arithmetic: Arithmetic) -> LlamaContext:
-        settings = ContextSettings(
-            n_ctx=n_ctx,
-            n_threads=self.num_threads,
-            cache_type_k=arithmetic.cache_type_k,
-            cache_type_v=arithmetic.cache_type_v,
-            max_rows=max_rows,
-            n_batch=N_BATCH,
-            replay_width=1 if self.exact_choice else None,
-        )
-        context = self._open.enter_context(closing(LlamaContext(model, settings)))
-        self._contexts.append(context)
-        return context
-
-    def _close_contexts(self) -> None:
-        self._contexts, self._drafters = [], []
-        self._open.close()
-
-    def _llama_s(self) -> float:
-        return sum(context.decode_s for context in self._contexts)
+    def _changed(self, line: str) -> None:
+        """A drafter was given up or taken up again. One that is hardly ever right may be made for another model."""
+        self.on_change(line)
+        for drafter in self.contexts.drafters:
+            rule, draft = self.memory.policy.rule(drafter), self.draft or self.target
+            if (
+                drafter.name not in self._told
+                and rule.num_judged >= _ENOUGH
+                and rule.num_right <= _CHANCE * rule.num_judged
+            ):
+                self._told.add(drafter.name)
+                self._on_notice(
+                    f"{draft.header.name} guessed {rule.num_right} of {rule.num_judged} tokens right: "
+                    f"is it made for {self.target.header.name}?"
+                )
 
     def _drop_draft(self, reason: str) -> None:
-        self._on_notice(f"no draft model: {reason}")
         if self.draft:
+            self._on_notice(f"no draft model: {reason}")
             self.draft.close()
         self.draft = None
 

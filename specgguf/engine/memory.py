@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from specgguf.drafters.ngram import NgramDrafter
 from specgguf.exact.choice import Arithmetic, WidthSurvey
 from specgguf.exact.classes import Measurement
 from specgguf.exact.profiles import Fingerprint, Profiles
 from specgguf.models.header import ModelHeader
-from specgguf.speculative.drafters.ngram import NgramDrafter
 from specgguf.speculative.policy.depths import level_of
 from specgguf.speculative.policy.policy import Policy
 

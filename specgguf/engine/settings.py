@@ -26,6 +26,12 @@ class Mode(StrEnum):
     """Always the same number of tokens, from the draft model."""
     MODEL = "model"
     """As many as pay, from the draft model only."""
+    MTP = "mtp"
+    """As many as pay, from the target's multi-token prediction layers only."""
+    EAGLE3 = "eagle3"
+    """As many as pay, from an EAGLE-3 head only."""
+    DFLASH = "dflash"
+    """As many as pay, from a DFlash or DSpark head only."""
     NGRAM = "ngram"
     """As many as pay, from text already seen only."""
     OFF = "off"
@@ -38,13 +44,13 @@ class Mode(StrEnum):
 
     @property
     def uses_model(self) -> bool:
-        """Whether the draft model is used."""
-        return self in (Mode.AUTO, Mode.FIXED, Mode.MODEL)
+        """Whether a draft model or head is used."""
+        return self not in (Mode.NGRAM, Mode.OFF)
 
     @property
     def is_adaptive(self) -> bool:
         """Whether the draft length follows what pays."""
-        return self in (Mode.AUTO, Mode.MODEL, Mode.NGRAM)
+        return self not in (Mode.FIXED, Mode.OFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,8 @@ class EngineSettings:
     num_draft: int | None = None
     """Draft tokens per round at most; None: the mode's default."""
     mode: Mode = Mode.AUTO
+    own_heads: bool = True
+    """Whether heads inside the target's own file draft."""
     exact: bool = False
     """Whether batches keep to widths that give equal bits."""
 

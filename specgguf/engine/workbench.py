@@ -7,9 +7,12 @@ from numpy.typing import NDArray
 
 from specgguf.engine.engine import Engine
 from specgguf.exact.choice import MAX_WIDTH
+from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.context import Context, Part
-from specgguf.speculative.controller import Plain
-from specgguf.speculative.drafters.base import Drafter
+from specgguf.speculative.controller import Fixed, Plain
+from specgguf.speculative.drafter import Drafter
+from specgguf.speculative.loop import prefill
+from specgguf.speculative.sequence import TokenSequence
 
 
 class Workbench:
@@ -29,9 +32,22 @@ class Workbench:
         """Those that have to earn the time of their steps."""
         return [drafter for drafter in self.engine.drafters() if not drafter.is_free]
 
+    def follow(
+        self, prompt: Sequence[int], answer: Sequence[int], sampler: Sampler, drafter: Drafter
+    ) -> Iterator[TokenSequence]:
+        """A known answer token by token: each time the drafter has read all that the target computes before it."""
+        sequence = TokenSequence(list(prompt), sampler, len(prompt) + len(answer))
+        controller = Fixed(drafter, 0)
+        prefill(self._target, controller, sequence)
+        for token in answer:
+            yield sequence
+            (evaluated,) = self._target.decode([Part(0, sequence.tokens[-1:], 1)], Plain(self.engine.widths).width(1))
+            controller.read(evaluated, 1)
+            sequence.tokens.append(token)
+
     def start_cold(self) -> None:
         """Empty all caches, and forget texts and what was learned about drafts; costs stay known."""
-        self.engine.clear()
+        self.engine.contexts.clear()
         self.engine.memory.learn_anew(self.engine.memory.policy.tables())
 
     def replay(self, prompt: Sequence[int], output: Sequence[int], width: int) -> Iterator[NDArray[np.float32]]:

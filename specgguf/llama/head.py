@@ -41,7 +41,7 @@ class LlamaHead:
     """A head on top of a target's context. Close it before that."""
 
     def __init__(self, model: Model, target: LlamaContext, settings: HeadSettings) -> None:
-        """`model`: the head's own file, or the target's if the layers are in there. Raises ContextError as contexts do."""
+        """`model`: the head's own file, or the target's with its layers. Raises ContextError as contexts do."""
         params = lib.llama_context_default_params()
         params.n_ctx = target.n_ctx + target.max_rows
         params.n_batch = params.n_ubatch = settings.n_batch

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
+from specgguf.drafters.ngram import NgramDrafter
 from specgguf.engine.engine import Engine
 from specgguf.engine.generation import Generation
 from specgguf.engine.settings import Mode
@@ -26,9 +27,7 @@ from specgguf.measure.prompts import Prompt
 from specgguf.models.header import ModelHeader
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.context import common_prefix
-from specgguf.speculative.drafters.base import Draft, Drafter
-from specgguf.speculative.drafters.model import ModelDrafter
-from specgguf.speculative.drafters.ngram import NgramDrafter
+from specgguf.speculative.drafter import Draft, Drafter
 from specgguf.speculative.policy.costs import DrafterTimes, WidthCosts
 from specgguf.speculative.sequence import TokenSequence
 
@@ -50,15 +49,17 @@ class Arm:
 
 
 PLAIN = Arm("plain", Mode.OFF)
+_DRAFTED = "drafted"
+"""Stands for the draft model or head whose drafts are traced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
     """What is known of a plain answer afterwards.
 
-    `drafted` and `copied`: how many of the tokens that follow each position the draft model, and text already seen,
-    would have got right there. `confidence`: how sure the draft model was of its guess. `width_s`: seconds of a batch
-    at the answer's end by width; `step_s`: of a draft step.
+    `drafted` and `copied`: how many of the tokens that follow each position the draft model or head, and text already
+    seen, would have got right there. `confidence`: how sure the former was of its first guess. `width_s`: seconds of a
+    batch at the answer's end by width; `step_s`: of a draft step.
     """
 
     category: str
@@ -138,19 +139,48 @@ def _trace(
     workbench: Workbench, prompt: Sequence[int], answer: Sequence[int], category: str, number: int, sampler: Sampler
 ) -> Trace:
     engine = workbench.engine
-    model = next(iter(workbench.drafters()), None)
     ngram = NgramDrafter(engine.target.vocab.eog)
-    hits, copied, confidence, steps = [], [], [], []
+    most, copied = engine.max_width - 1, []
     for at in range(len(answer)):
         sequence = TokenSequence([*prompt, *answer[:at]], sampler, len(prompt) + len(answer))
-        guess = _guess(model, sequence, 1) if model else Draft()
+        copied.append(common_prefix(_guess(ngram, sequence, most).tokens, answer[at:]))
+    drafted, confidence, step_s = [0] * len(answer), [0.0] * len(answer), None
+    for drafter in workbench.drafters()[:1]:
+        guess = _trace_head if drafter.taps else _trace_model
+        drafted, confidence, step_s = guess(workbench, drafter, prompt, answer, sampler)
+    widths = workbench.time_widths([*prompt, *answer])
+    return Trace(category, number, drafted, copied, confidence, widths, step_s)
+
+
+_Traced: TypeAlias = tuple[list[int], list[float], float | None]
+"""The fields `drafted`, `confidence` and `step_s` of a `Trace`."""
+
+
+def _trace_model(
+    workbench: Workbench, drafter: Drafter, prompt: Sequence[int], answer: Sequence[int], sampler: Sampler
+) -> _Traced:
+    """A draft model's next token at each position says what it would have drafted from any other one."""
+    hits, confidence, steps = [], [], []
+    for at in range(len(answer)):
+        guess = _guess(drafter, TokenSequence([*prompt, *answer[:at]], sampler, len(prompt) + len(answer)), 1)
         hits.append(guess.tokens == answer[at : at + 1])
         steps += [guess.seconds] if guess.tokens else []
         confidence.append(guess.probabilities[0] if guess.tokens else 0.0)
-        copied.append(common_prefix(_guess(ngram, sequence, engine.max_width - 1).tokens, answer[at:]))
-    widths = workbench.time_widths([*prompt, *answer])
-    step_s = median(steps) if steps else None
-    return Trace(category, number, run_lengths(hits), copied, confidence, widths, step_s)
+    return run_lengths(hits), confidence, median(steps) if steps else None
+
+
+def _trace_head(
+    workbench: Workbench, drafter: Drafter, prompt: Sequence[int], answer: Sequence[int], sampler: Sampler
+) -> _Traced:
+    """A head goes on from its own hidden states, so it has to draft at each position."""
+    drafted, confidence, steps = [], [], []
+    workbench.start_cold()
+    for at, sequence in enumerate(workbench.follow(prompt, answer, sampler, drafter)):
+        guess = _guess(drafter, sequence, workbench.engine.max_width - 1)
+        drafted.append(common_prefix(guess.tokens, answer[at:]))
+        steps += [guess.seconds / len(guess.tokens)] if guess.tokens else []
+        confidence.append(guess.probabilities[0] if guess.tokens else 0.0)
+    return drafted, confidence, median(steps) if steps else None
 
 
 def _guess(drafter: Drafter, sequence: TokenSequence, limit: int) -> Draft:
@@ -191,7 +221,7 @@ def _costs(engine: Engine, traces: Sequence[Trace], runs: Sequence[Run]) -> Widt
     times = {width: median(trace.width_s[width] for trace in traces) for width in traces[0].width_s}
     plain = [run.token_s for run in runs if run.arm == PLAIN.name and run.tokens]
     times[min(times)] = median(plain or [times[min(times)]])
-    drafters: dict[str, DrafterTimes] = {ModelDrafter.name: {"step": median(steps)}} if steps else {}
+    drafters: dict[str, DrafterTimes] = {_DRAFTED: {"step": median(steps)}} if steps else {}
     return WidthCosts(engine.max_width - 1, times, drafters, engine.widths or None)
 
 
@@ -199,6 +229,6 @@ def _oracle(traces: Sequence[Trace], costs: WidthCosts) -> dict[int, float]:
     """By prompt, the speed relative to plain decoding of whoever knew every draft's fate beforehand."""
     speeds = {}
     for trace in traces:
-        right = {ModelDrafter.name: trace.drafted, NgramDrafter.name: trace.copied}
+        right = {_DRAFTED: trace.drafted, NgramDrafter.name: trace.copied}
         speeds[trace.prompt] = len(trace.drafted) * costs.plain / shortest_time(right, {NgramDrafter.name}, costs)
     return speeds

@@ -70,9 +70,13 @@ def candidates(target: ModelHeader, catalogue: Catalogue, store: Store, on_disk_
 
 
 def draft_on_disk(target: ModelHeader, catalogue: Catalogue, store: Store) -> Candidate | None:
-    """The smallest draft on this machine that fits, if it is small enough to save time; else None."""
+    """The smallest draft on this machine that fits, if it is small enough to save time; else None.
+
+    The target's own MTP layers are not meant: they draft anyway.
+    """
     largest = _MAX_SHARE * target.path.stat().st_size
-    found = [c for c in candidates(target, catalogue, store, on_disk_only=True) if c.fits and c.size <= largest]
+    others = (c for c in candidates(target, catalogue, store, on_disk_only=True) if c.reference != ITSELF)
+    found = [c for c in others if c.fits and c.size <= largest]
     return min(found, key=lambda candidate: candidate.size, default=None)
 
 

@@ -1,13 +1,23 @@
 """How many tokens to draft, by whom, and in batches of which width they are verified."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from specgguf.speculative.context import Evaluated
-from specgguf.speculative.drafters.base import Draft, Drafter
+from specgguf.speculative.drafter import Draft, Drafter
 from specgguf.speculative.policy.policy import Policy
 from specgguf.speculative.sequence import TokenSequence
 from specgguf.speculative.verify import Verdict
+
+
+class RoundTimes(NamedTuple):
+    """Seconds that the target has spent in a round.
+
+    `rollback_s`: on evaluating again what the rejection of an earlier draft had taken along.
+    """
+
+    verify_s: float
+    rollback_s: float
 
 
 class Controller(Protocol):
@@ -29,9 +39,13 @@ class Controller(Protocol):
         """How wide a batch of so many rows is made."""
 
     def observe(
-        self, sequences: Sequence[TokenSequence], drafts: Sequence[Draft], verdicts: Sequence[Verdict], target_s: float
+        self,
+        sequences: Sequence[TokenSequence],
+        drafts: Sequence[Draft],
+        verdicts: Sequence[Verdict],
+        times: RoundTimes,
     ) -> None:
-        """Learn from a round: what came of the drafts, and how many seconds their verification took."""
+        """Learn from a round: what came of the drafts, and how long it took."""
 
 
 class Plain:
@@ -57,7 +71,11 @@ class Plain:
         return min((width for width in self._widths if width >= rows), default=rows)
 
     def observe(
-        self, sequences: Sequence[TokenSequence], drafts: Sequence[Draft], verdicts: Sequence[Verdict], target_s: float
+        self,
+        sequences: Sequence[TokenSequence],
+        drafts: Sequence[Draft],
+        verdicts: Sequence[Verdict],
+        times: RoundTimes,
     ) -> None:
         """Learns nothing."""
 
@@ -86,7 +104,11 @@ class Fixed(Plain):
         ]
 
     def observe(
-        self, sequences: Sequence[TokenSequence], drafts: Sequence[Draft], verdicts: Sequence[Verdict], target_s: float
+        self,
+        sequences: Sequence[TokenSequence],
+        drafts: Sequence[Draft],
+        verdicts: Sequence[Verdict],
+        times: RoundTimes,
     ) -> None:
         """Tell the drafter what came of it."""
         for sequence, draft, verdict in zip(sequences, drafts, verdicts, strict=True):
@@ -155,15 +177,19 @@ class Auto:
         return self._policy.pace.costs.width(rows)
 
     def observe(
-        self, sequences: Sequence[TokenSequence], drafts: Sequence[Draft], verdicts: Sequence[Verdict], target_s: float
+        self,
+        sequences: Sequence[TokenSequence],
+        drafts: Sequence[Draft],
+        verdicts: Sequence[Verdict],
+        times: RoundTimes,
     ) -> None:
         """Hand on what was learned."""
         pace = self._policy.pace
         if len(sequences) > 1:
-            pace.costs.observe(pace.costs.width(len(sequences)), target_s)
+            pace.costs.observe(pace.costs.width(len(sequences)), times.verify_s)
             return
         for sequence, draft, verdict in zip(sequences, drafts, verdicts, strict=True):
-            lost = pace.observe(len(draft.tokens), len(verdict.output), target_s, draft.seconds)
+            lost = pace.observe(len(draft.tokens), len(verdict.output), times.verify_s, draft.seconds, times.rollback_s)
             for drafter, rule in self._drafters:
                 parked = rule.parked
                 if draft.source == drafter.name:

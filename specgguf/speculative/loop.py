@@ -4,7 +4,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from specgguf.speculative.context import Context, Part, common_prefix
-from specgguf.speculative.controller import Controller
+from specgguf.speculative.controller import Controller, RoundTimes
 from specgguf.speculative.sequence import TokenSequence
 from specgguf.speculative.verify import verify
 
@@ -48,7 +48,7 @@ def speculate(
         drafts = controller.draft(active, [min(share, one.room - 1) for one in active])
         asked = [(one, [one.tokens[-1], *draft.tokens]) for one, draft in zip(active, drafts, strict=True)]
         parts = [Part(one.id, tokens, rows=len(tokens)) for one, tokens in asked]
-        begin_s = target.decode_s
+        begin_s, begin_rollback_s = target.decode_s, target.rollback_s
         batch = target.decode(parts, controller.width(sum(part.rows for part in parts)))
         verdicts = []
         for one, draft, evaluated in zip(active, drafts, batch, strict=True):
@@ -57,7 +57,8 @@ def speculate(
             one.tokens += verdict.output
             target.truncate(one.id, len(one.tokens) - 1)
             verdicts.append(verdict)
-        controller.observe(active, drafts, verdicts, target.decode_s - begin_s)
+        times = RoundTimes(target.decode_s - begin_s, target.rollback_s - begin_rollback_s)
+        controller.observe(active, drafts, verdicts, times)
         for one, draft, verdict in zip(active, drafts, verdicts, strict=True):
             yield Round(one.id, verdict.output, len(draft.tokens), verdict.accepted, draft.source)
         active = [one for one in active if one.tokens[-1] not in eog]

@@ -99,11 +99,12 @@ def test_a_script(pair, tmp_path):
     assert result.returncode == 0
     transcript = load(saved)
     assert [exchange.question for exchange in transcript.exchanges] == ["the cat", " a dog"]
-    assert result.stdout.decode().split("\n") == [*(exchange.answer for exchange in transcript.exchanges), ""]
+    said = [line.strip() for line in result.stdout.decode().split("\n")]
+    assert said == [*(exchange.answer for exchange in transcript.exchanges), ""]
     assert (transcript.system, transcript.sampling["temperature"]) == ("be brief", 0.0)
     assert result.stderr.decode().splitlines() == ["note: system message: be brief", f"note: saved {saved}"]
     again = specgguf("chat", *pair, "-n", 12, "--load", saved, stdin=f"/retry\n/save {saved}\n".encode())
-    assert again.stdout.decode() == transcript.exchanges[-1].answer + "\n"
+    assert again.stdout.decode().strip() == transcript.exchanges[-1].answer
     assert load(saved).sampling["seed"] == transcript.sampling["seed"] + 1
     assert "is there already" in failure(specgguf("chat", *pair, stdin=f"/save {saved}".encode()), code=2)[0]
 

@@ -59,10 +59,3 @@ def test_and_by_tune(pair):
     assert result.returncode == 0
     assert result.stderr.count(DROPPED) == 1
     assert json.loads(result.stdout)["draft"] is None
-
-
-def test_a_draft_that_cannot_be_used_is_told_by_golden(toy_models, prompts, tmp_path):
-    models = ["-m", toy_models["target"], "-d", toy_models["recurrent"], "-t", 1]
-    result = specgguf("golden", "record", tmp_path / "golden.json", *models, "--prompts", prompts, "-n", 4)
-    assert result.returncode == 0
-    assert result.stderr.count(b"note: no draft model: the draft is a recurrent model") == 1

@@ -76,7 +76,8 @@ def test_mistakes_are_errors_before_a_model_is_loaded(tmp_path, options, named):
 
 
 def test_a_bias_of_no_token(toy_models):
-    message, hint = failure(specgguf("run", "-m", toy_models["target"], "--logit-bias", "9999=1", "hi"), code=2)
+    options = ["-m", toy_models["target"], "--speculate", "off", "--logit-bias", "9999=1"]
+    message, hint = failure(specgguf("run", *options, "hi"), code=2)
     assert message == "--logit-bias 9999: the target has no such token"
     assert "0 to " in hint
 

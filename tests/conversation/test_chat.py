@@ -221,8 +221,8 @@ def test_a_full_context(letters, tmp_path):
         assert endless.cut
 
 
-def test_a_model_that_cannot_roll_back(toy_models, tmp_path):
-    with opened([toy_models["recurrent"], None], tmp_path, mode=Mode.OFF) as engine:
+def test_a_recurrent_target_with_a_recurrent_draft(toy_models, tmp_path):
+    with opened([toy_models["recurrent"], toy_models["recurrent"]], tmp_path) as engine:
         chat = Chat(engine, Transcript(sampling=dict(GREEDY)), Answering(max_tokens=8))
         say(chat.ask("the cat"))
         say(chat.ask("a dog"), pieces=2)

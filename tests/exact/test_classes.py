@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specgguf.drafters.model import ModelDrafter
 from specgguf.exact.classes import expected_speed, measure
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.controller import Fixed, Plain
-from specgguf.speculative.drafters.model import ModelDrafter
 from tests.contract import decode
 from tests.speculative.toy import NUM_TOKENS, ToyContext, blend, rounds, table
 

@@ -15,7 +15,7 @@ from specgguf.llama.model import Model
 from specgguf.models.header import ModelHeader
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.controller import Plain
-from specgguf.speculative.drafters.base import Draft
+from specgguf.speculative.drafter import Draft
 from specgguf.speculative.loop import prefill, speculate
 from specgguf.speculative.sequence import TokenSequence
 from tests.tiny import num_tokens

@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 import pytest
 
+from specgguf.drafters.dflash import DflashDrafter
+from specgguf.drafters.eagle3 import Eagle3Drafter
+from specgguf.drafters.mtp import AssistantDrafter, MtpDrafter
+from specgguf.drafters.ngram import NgramDrafter
 from specgguf.llama.context import LlamaContext
 from specgguf.llama.head import HeadSettings, LlamaHead
 from specgguf.llama.model import Model
 from specgguf.speculative.context import NEXTN
 from specgguf.speculative.controller import Auto, Fixed
-from specgguf.speculative.drafters.base import Drafter
-from specgguf.speculative.drafters.dflash import DflashDrafter
-from specgguf.speculative.drafters.eagle3 import Eagle3Drafter
-from specgguf.speculative.drafters.mtp import AssistantDrafter, MtpDrafter
-from specgguf.speculative.drafters.ngram import NgramDrafter
+from specgguf.speculative.drafter import Drafter
 from specgguf.speculative.policy.policy import Policy
 from tests import tiny_heads
 from tests.llama.driving import PROMPT, SAMPLERS, Corrupted, answer, interrupted, load, open_context, plain

@@ -7,11 +7,11 @@ import pytest
 from gguf import GGUFReader
 
 from specgguf.errors import ModelError
+from specgguf.headers import parity
 from specgguf.llama import library
 from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.model import Model
 from specgguf.llama.quantize import quantize
-from specgguf.models import parity
 from specgguf.models.header import ModelHeader
 
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llama_cpp import llama_cpp as lib
 
+from specgguf.drafters.model import ModelDrafter
 from specgguf.llama.context import LlamaContext
 from specgguf.llama.model import Model
 from specgguf.speculative.context import Part, Rollback
 from specgguf.speculative.controller import Fixed, Plain
-from specgguf.speculative.drafters.model import ModelDrafter
 from tests import tiny, tiny_heads
 from tests.contract import ContextContract, decode
 from tests.llama.driving import PROMPT, SAMPLERS, Corrupted, Knowing, answer, interrupted, load, open_context, plain

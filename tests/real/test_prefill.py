@@ -40,11 +40,11 @@ def test_the_first_token_costs_the_prefill_of_what_is_new(engine, monkeypatch):
     list(generation)
     for ending in ("a cat", "on and on, and on"):
         decoded.clear()
-        held = [len(context.tokens[0]) for context in engine._contexts]
+        held = [len(context.tokens[0]) for context in engine.contexts.all]
         prompt, generation = begin(engine, SHARED + ending)
         same = common_prefix(first, prompt)
         next(iter(generation))
-        target, draft = engine._contexts
+        target, draft = engine.contexts.all
         spent = {context: sum(count for one, count in decoded if one is context) for context in (target, draft)}
         assert min(held) > same > 400
         assert generation.cached_tokens == same

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specgguf.drafters.model import ModelDrafter
 from specgguf.errors import ContextError
 from specgguf.sampling.sampler import Sampler, gumbel_noise
 from specgguf.speculative.controller import Fixed
-from specgguf.speculative.drafters.model import ModelDrafter
 from tests.speculative.toy import NUM_TOKENS, PLAIN, ToyContext, blend, reference, rounds, run, table
 
 CHI_SQUARE_5_AT_0_001 = 20.515  # the 0.999 quantile of chi-square with five degrees of freedom

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 
-from specgguf.speculative.drafters.base import Draft as Drafted
+from specgguf.speculative.drafter import Draft as Drafted
 from specgguf.speculative.policy.costs import WidthCosts
 from specgguf.speculative.policy.loss_budget import LossBudget
 from specgguf.speculative.policy.pace import Pace

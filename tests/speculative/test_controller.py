@@ -5,10 +5,10 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specgguf.drafters.model import ModelDrafter
+from specgguf.drafters.ngram import NgramDrafter
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.controller import Auto
-from specgguf.speculative.drafters.model import ModelDrafter
-from specgguf.speculative.drafters.ngram import NgramDrafter
 from specgguf.speculative.policy.policy import Policy
 from tests.speculative.toy import NUM_TOKENS, ToyContext, blend, reference, rounds, run, table
 

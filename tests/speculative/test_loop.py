@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specgguf.drafters.model import ModelDrafter
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.controller import Fixed, Plain
-from specgguf.speculative.drafters.base import Draft
-from specgguf.speculative.drafters.model import ModelDrafter
+from specgguf.speculative.drafter import Draft
 from specgguf.speculative.loop import prefill, speculate
 from specgguf.speculative.sequence import TokenSequence
 from tests.speculative.toy import NUM_TOKENS, PLAIN, ToyContext, blend, reference, rounds, run, table

@@ -31,8 +31,8 @@ class Drafting:
         typer.Option(
             "--speculate",
             envvar="SPECGGUF_SPECULATE",
-            help="auto: as many draft tokens as pay, from the draft model or from text already seen; model, ngram: "
-            "from one of them only; fixed: always -k; off: plain decoding.",
+            help="auto: as many draft tokens as pay, from what promises most; model, mtp, eagle3, dflash, ngram: from "
+            "a draft model, a head of that kind, or text already seen only; fixed: always -k; off: plain decoding.",
         ),
     ] = Mode.AUTO
     ngram_store: Annotated[

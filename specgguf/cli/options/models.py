@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from specgguf.models.references import Resolver
 
 
+NO_DRAFT = "none"
+"""What --draft says to have neither a draft model nor a head."""
+
+
 @dataclass(frozen=True)
 class Models:
     """The options that name a target and a draft."""
@@ -49,7 +53,7 @@ class Models:
             "--draft",
             "-d",
             metavar="REF",
-            help="Draft: named in the same ways.",
+            help="Draft model or head: named in the same ways; none: neither.",
             autocompletion=references,
             callback=unless_overridden,
         ),

@@ -61,10 +61,11 @@ class WidthCosts:
         times: Mapping[int, float] | None = None,
         drafters: Mapping[str, DrafterTimes] | None = None,
         allowed: Collection[int] | None = None,
+        rollback: float | None = None,
         rounds: float = _MEMORY,
     ) -> None:
         """`cap`: the longest draft; `allowed`: the only widths to decode; the rest: what earlier runs have measured,
-        in so many `rounds`, the times of drafters by their names.
+        in so many `rounds`, the times of drafters by their names; `rollback` where a cache has to evaluate again.
         """
         self._allowed = sorted(n for n in (allowed or range(1, cap + 2)) if 1 <= n <= cap + 1)
         self.cap = self._allowed[-1] - 1
@@ -76,6 +77,7 @@ class WidthCosts:
             {name: _Time(_log(known[what]), rounds) for name, known in (drafters or {}).items() if what in known}
             for what in ("step", "catch_up")
         )
+        self._rollback = _Time(_log(rollback), rounds) if rollback else None
         self._padded: list[tuple[int, float]] = []  # both derived, and empty when out of date
         self._extras: list[float] = []
 
@@ -129,6 +131,16 @@ class WidthCosts:
         known = self._catch_ups.get(drafter)
         return exp(self._scale + known.value) if known else self.draft_step(drafter) * _CATCH_UP
 
+    @property
+    def rollback(self) -> float:
+        """Seconds that the rejection of a draft costs afterwards: none where cells can be cut off."""
+        return exp(self._scale + self._rollback.value) if self._rollback else 0.0
+
+    def observe_rollback(self, seconds: float) -> None:
+        """What had been accepted of a draft was evaluated again."""
+        self._rollback = self._rollback or _Time(_log(seconds) - self._scale)
+        self._rollback.observe(_log(seconds) - self._scale)
+
     def time(self, width: int) -> float:
         """Seconds of a target decode of exactly `width` rows."""
         return exp(self._scale + (self._times[width].value if width in self._times else self._guess(width)))
@@ -153,7 +165,8 @@ class WidthCosts:
         drafters: dict[str, DrafterTimes] = {name: {"step": self.draft_step(name)} for name in self._steps}
         for name in self._catch_ups:
             drafters.setdefault(name, {})["catch_up"] = self.catch_up(name)
-        return {"times": {width: self.time(width) for width in self._times}, "drafters": drafters}
+        known = {"times": {width: self.time(width) for width in self._times}, "drafters": drafters}
+        return {**known, "rollback": self.rollback} if self._rollback else known
 
     def _table(self) -> list[tuple[int, float]]:
         """Width and seconds for 1, 2, ... rows."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from specgguf.speculative.drafters.base import Draft
+from specgguf.speculative.drafter import Draft
 from specgguf.speculative.policy.loss_budget import LossBudget
 from specgguf.speculative.policy.pace import Pace
 from specgguf.speculative.policy.stopping import OptimalStopping
@@ -12,6 +12,9 @@ from specgguf.speculative.verify import Verdict
 
 class LengthRule(Protocol):
     """Decides for one drafter, and learns from what comes of its drafts. Nothing it does can change the text."""
+
+    num_judged: int
+    num_right: int
 
     @property
     def parked(self) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import inf
 
-from specgguf.speculative.drafters.base import Draft
+from specgguf.speculative.drafter import Draft
 from specgguf.speculative.policy.constants import CONSTANTS
 from specgguf.speculative.policy.pace import Pace
 from specgguf.speculative.verify import Verdict
@@ -17,6 +17,7 @@ class LossBudget:
     """
 
     parked = False
+    num_judged = num_right = 0
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace

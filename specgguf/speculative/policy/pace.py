@@ -1,6 +1,6 @@
 """What a token is worth at present."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 from specgguf.speculative.policy.constants import CONSTANTS
@@ -30,15 +30,21 @@ class Pace:
         """Tokens per second at present, and never less than plain decoding yields."""
         return max(CONSTANTS.margin, self._tokens / self._steps) / self.costs.plain
 
-    def observe(self, num_sent: int, num_output: int, target_s: float, draft_s: float) -> float:
+    def observe(
+        self, num_sent: int, num_output: int, verify_s: float, draft_s: float, rollback_s: float = 0.0
+    ) -> float:
         """Learn from a round; the plain steps that it lost against plain decoding.
 
-        `target_s`: the decode that verified `num_sent` tokens; `draft_s`: the drafting.
+        `verify_s`: the decode that verified `num_sent` tokens; `draft_s`: the drafting; `rollback_s`: evaluating again
+        what the rejection of the last draft had taken along.
         """
-        self.costs.observe(self.costs.width(num_sent + 1), target_s)
-        steps = (target_s + draft_s) / self.costs.plain
+        self.costs.observe(self.costs.width(num_sent + 1), verify_s)
+        if rollback_s:
+            self.costs.observe_rollback(rollback_s)
+        seconds = verify_s + draft_s + rollback_s
+        steps = seconds / self.costs.plain
         self.rounds += 1
-        self.elapsed_s += target_s + draft_s
+        self.elapsed_s += seconds
         self._tokens += num_output - self._tokens / CONSTANTS.rate_memory
         self._steps += steps - self._steps / CONSTANTS.rate_memory
         return steps - num_output
@@ -49,12 +55,25 @@ class Pace:
         `acceptances`: for each token the probability that it is accepted if those before it are. Only beginnings are
         considered whose verification takes at most `most_s` seconds more than a plain step.
         """
-        worth, extras = 1 / self.rate, self.costs.extras()
+        extras, value = self.costs.extras(), self.valuation()
         reach, tokens = 1.0, 0.0
         take, gain = 0, 0.0
         for count, acceptance in enumerate(acceptances[: self.costs.cap], 1):
             reach *= acceptance
             tokens += reach
-            if extras[count] <= most_s and tokens * worth - extras[count] > gain:
-                take, gain = count, tokens * worth - extras[count]
+            if extras[count] <= most_s and (worth := value(count, tokens, reach)) > gain:
+                take, gain = count, worth
         return take, gain
+
+    def valuation(self) -> Callable[[int, float, float], float]:
+        """At the present rate, the seconds that a draft gains over a plain step.
+
+        Its arguments: how many tokens the draft has, how many of them are expected to be accepted, and how likely all
+        of them are.
+        """
+        worth, extras, rollback = 1 / self.rate, self.costs.extras(), self.costs.rollback
+
+        def value(count: int, tokens: float, reach: float) -> float:
+            return tokens * worth - extras[count] - (1 - reach) * rollback
+
+        return value

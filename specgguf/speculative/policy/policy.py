@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from specgguf.speculative.drafters.base import Drafter
+from specgguf.speculative.drafter import Drafter
 from specgguf.speculative.policy.depths import CostsByDepth
 from specgguf.speculative.policy.length import LengthRule, rule_for
 from specgguf.speculative.policy.pace import Pace

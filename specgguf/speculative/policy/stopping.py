@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from specgguf.speculative.drafters.base import Draft
+from specgguf.speculative.drafter import Draft
 from specgguf.speculative.policy.calibration import Calibrator
 from specgguf.speculative.policy.constants import CONSTANTS
 from specgguf.speculative.policy.outlook import Outlook
@@ -30,6 +30,8 @@ class OptimalStopping:
         self._failures = 0  # probes lost since drafting last won
         self._lost = 0.0  # plain steps that drafting has lost since it last won
         self._idle = 0  # parked rounds since the last probe
+        self.num_judged = self.num_right = 0
+        """Of all texts: draft tokens whose predecessors were accepted, and how many of them were accepted."""
         self.begin()
 
     def begin(self, backlog: int = 0) -> None:
@@ -115,6 +117,8 @@ class OptimalStopping:
             hits.append(False)
         elif next_right is not None:
             hits.append(next_right)
+        self.num_judged += len(hits)
+        self.num_right += sum(hits)
         for probability, hit in zip(probabilities, hits, strict=False):
             expected = min(self._calibrator.acceptance(probability), CONSTANTS.surest)
             broken = min(expected, CONSTANTS.broken)
@@ -158,8 +162,8 @@ class OptimalStopping:
         Each is given up at the first doubtful token. What has been drafted by then, with the doubtful token or without,
         is sent if that is better than the best beginning so far.
         """
-        outlook, costs, worth = self._outlook, self._pace.costs, 1 / self._pace.rate
-        step, extras = costs.draft_step(self._drafter), costs.extras()
+        outlook, costs, value = self._outlook, self._pace.costs, self._pace.valuation()
+        step = costs.draft_step(self._drafter)
         _, stop = self._pace.most_valuable(acceptances)
         reach, tokens = 1.0, 0.0
         for acceptance in acceptances:
@@ -169,14 +173,15 @@ class OptimalStopping:
             reach = self._trust + (1 - self._trust) * CONSTANTS.broken
         stay = max(outlook.stay.value, CONSTANTS.probe_stay) if self._probing and acceptances else outlook.stay.value
         streak = stay if acceptances and acceptances[-1] > CONSTANTS.confident else outlook.enter.value
-        here = tokens * worth - extras[len(acceptances)]
+        here = value(len(acceptances), tokens, reach) if acceptances else 0.0
         gain, going = 0.0, 1.0  # going: the probability that no doubtful token has come yet
         for count in range(len(acceptances) + 1, costs.cap + 1):
-            ended = max(stop, here, (tokens + reach * outlook.doubtful.value) * worth - extras[count])
+            doubtful = reach * outlook.doubtful.value
+            ended = max(stop, here, value(count, tokens + doubtful, doubtful))
             gain += going * ((1 - streak) * (ended - stop) - step)
             going *= streak
             reach *= outlook.confident.value
             tokens += reach
-            here = tokens * worth - extras[count]
+            here = value(count, tokens, reach)
             yield gain + going * (max(stop, here) - stop)
             streak = stay

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from specgguf.speculative.drafters.base import Draft as Drafted
+from specgguf.speculative.drafter import Draft as Drafted
 from specgguf.speculative.policy import loss_budget, outlook, pace, stopping
 from specgguf.speculative.policy.calibration import Calibrator
 from specgguf.speculative.policy.constants import CONSTANTS

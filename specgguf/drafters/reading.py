@@ -5,12 +5,12 @@ from collections.abc import Container, Sequence
 
 import numpy as np
 
+from specgguf.drafters.head import Head
+from specgguf.drafters.probability import probability
+from specgguf.drafters.unread import Unread
 from specgguf.errors import ContextError
 from specgguf.speculative.context import Evaluated, Hidden, Logits
-from specgguf.speculative.drafters.base import Draft, GoOn
-from specgguf.speculative.drafters.probability import probability
-from specgguf.speculative.drafters.unread import Unread
-from specgguf.speculative.head import Head
+from specgguf.speculative.drafter import Draft, GoOn
 from specgguf.speculative.sequence import TokenSequence
 
 

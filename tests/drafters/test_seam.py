@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specgguf.drafters.model import ModelDrafter
+from specgguf.drafters.ngram import NgramDrafter
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.controller import Auto, Fixed
-from specgguf.speculative.drafters.model import ModelDrafter
-from specgguf.speculative.drafters.ngram import NgramDrafter
 from specgguf.speculative.policy.policy import Policy
 from specgguf.speculative.stats import Stats
-from tests.speculative.drafters.oracle import OracleDrafter
+from tests.drafters.oracle import OracleDrafter
 from tests.speculative.test_controller import TimedContext, cheap, dear
 from tests.speculative.toy import NUM_TOKENS, blend, reference, rounds, run, table
 

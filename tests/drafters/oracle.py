@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from specgguf.speculative.drafters.base import Draft
+from specgguf.speculative.drafter import Draft
 
 
 class OracleDrafter:

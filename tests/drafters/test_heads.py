@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specgguf.drafters.dflash import DflashDrafter
+from specgguf.drafters.eagle3 import Eagle3Drafter
+from specgguf.drafters.mtp import AssistantDrafter, MtpDrafter
+from specgguf.drafters.unread import Unread
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.context import NEXTN, Evaluated
-from specgguf.speculative.drafters.dflash import DflashDrafter
-from specgguf.speculative.drafters.eagle3 import Eagle3Drafter
-from specgguf.speculative.drafters.mtp import AssistantDrafter, MtpDrafter
-from specgguf.speculative.drafters.unread import Unread
 from specgguf.speculative.sequence import TokenSequence
-from tests.speculative.drafters.toy_head import WIDTH, ToyHead, encoded, hidden_state
+from tests.drafters.toy_head import WIDTH, ToyHead, encoded, hidden_state
 from tests.speculative.toy import NUM_TOKENS
 
 TAPS = (1, 2, 3)

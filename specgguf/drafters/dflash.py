@@ -2,9 +2,9 @@
 
 from collections.abc import Container
 
-from specgguf.speculative.drafters.base import Draft, GoOn
-from specgguf.speculative.drafters.head import HeadDrafter, in_batches
-from specgguf.speculative.head import Head
+from specgguf.drafters.head import Head
+from specgguf.drafters.reading import HeadDrafter, in_batches
+from specgguf.speculative.drafter import Draft, GoOn
 from specgguf.speculative.sequence import TokenSequence
 
 

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from specgguf.speculative.drafters.probability import probability
+from specgguf.drafters.probability import probability
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 2.0])

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from specgguf.drafters import suffix
+from specgguf.drafters.ngram import NgramDrafter
+from specgguf.drafters.suffix import SuffixIndex
 from specgguf.sampling.sampler import Sampler
-from specgguf.speculative import suffix
 from specgguf.speculative.controller import Fixed
-from specgguf.speculative.drafters.ngram import NgramDrafter
 from specgguf.speculative.sequence import TokenSequence
-from specgguf.speculative.suffix import SuffixIndex
 from tests.speculative.toy import NUM_TOKENS, ToyContext, reference, rounds, run, table
 
 

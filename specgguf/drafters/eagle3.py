@@ -4,10 +4,10 @@ from collections.abc import Container, Sequence
 
 import numpy as np
 
+from specgguf.drafters.head import Head
+from specgguf.drafters.reading import HeadDrafter, in_batches
 from specgguf.speculative.context import Hidden
-from specgguf.speculative.drafters.base import Draft, GoOn
-from specgguf.speculative.drafters.head import HeadDrafter, in_batches
-from specgguf.speculative.head import Head
+from specgguf.speculative.drafter import Draft, GoOn
 from specgguf.speculative.sequence import TokenSequence
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Container
 
+from specgguf.drafters.probability import probability
 from specgguf.errors import ContextError
 from specgguf.speculative.context import Context, Evaluated, Part, common_prefix
-from specgguf.speculative.drafters.base import Draft, GoOn
-from specgguf.speculative.drafters.probability import probability
+from specgguf.speculative.drafter import Draft, GoOn
 from specgguf.speculative.sequence import TokenSequence
 
 

@@ -5,10 +5,10 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from specgguf.drafters.suffix import NOTHING, Match, SuffixIndex
 from specgguf.speculative.context import Evaluated
-from specgguf.speculative.drafters.base import Draft, GoOn
+from specgguf.speculative.drafter import Draft, GoOn
 from specgguf.speculative.sequence import TokenSequence
-from specgguf.speculative.suffix import NOTHING, Match, SuffixIndex
 
 _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 32)  # the shortest match of each class
 # How often its token is right, to begin with, by confidence: below 1/4, 1/2, 3/4, 1. Seen once is 1/2. Rounded from

@@ -1,0 +1,1 @@
+"""Who guesses the next tokens: one file a drafter, and what they are made of."""

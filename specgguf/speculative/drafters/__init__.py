@@ -1,1 +1,0 @@
-"""Who guesses the next tokens: one file a drafter."""
