@@ -235,9 +235,8 @@ def write_eagle3(path: Path, seed=7) -> Path:
     net = Net(path, "eagle3", 1, {"target_layers": list(TAPS), "target_hidden_size": EMBED}, seed)
     net.ones("output_norm.weight", EMBED)
     net.add("fc.weight", EMBED, len(TAPS) * EMBED, scale=0.03)
-    token = np.eye(EMBED, 2 * EMBED)  # of a token's embedding and a hidden state, the embedding
     for name, strength in (("q", 2), ("k", 2), ("v", 1)):
-        net.put(f"blk.0.attn_{name}.weight", strength * token)
+        net.put(f"blk.0.attn_{name}.weight", net.beside(strength * np.eye(EMBED), 0.2))
     net.put("blk.0.attn_output.weight", 3 * np.eye(EMBED))
     net.layer(0, attn_norm=(EMBED,), attn_norm_2=(EMBED,))
     net.feed_forward(0)

@@ -104,27 +104,27 @@ def pair(request, files):
         model = stack.enter_context(closing(load(files[target], with_mtp=name == target)))
         own = model if name == target else stack.enter_context(closing(load(files[name], "draft", name == "assistant")))
         contexts, drafters = [], []
-        for _ in range(2):
+        for n_batch in (16, 64):  # in how many batches a head reads is no matter
             taps = TAPS if target in ("llama", "terse") else (NEXTN,)
             contexts.append(stack.enter_context(closing(open_context(model, NUM_DRAFT + 1, taps=taps))))
-            head, drafter = opened(name, own, contexts[-1])
+            head, drafter = opened(name, own, contexts[-1], n_batch)
             stack.enter_context(closing(head))
             drafters.append(drafter)
         yield Pair(model, contexts[0], drafters[0], contexts[1], drafters[1])
 
 
-def opened(name, model, context):
+def opened(name, model, context, n_batch):
     if name == "eagle3":
-        head = LlamaHead(model, context, HeadSettings(16, 1, 1))
+        head = LlamaHead(model, context, HeadSettings(n_batch, 1, 1))
         return head, Eagle3Drafter(head, TAPS, ())
     if name in ("dflash", "dspark"):
-        head = LlamaHead(model, context, HeadSettings(16, 1, BLOCK, is_causal=False, gives_rows=name == "dspark"))
+        head = LlamaHead(model, context, HeadSettings(n_batch, 1, BLOCK, is_causal=False, gives_rows=name == "dspark"))
         return head, DflashDrafter(head, TAPS, (), MASK, BLOCK, name == "dspark")
     if name == "assistant":
-        head = LlamaHead(model, context, HeadSettings(8, 1, 1, is_mtp=True, shares_cells=True))
+        head = LlamaHead(model, context, HeadSettings(n_batch, 1, 1, is_mtp=True, shares_cells=True))
         return head, AssistantDrafter(head, ())
     layers = 3 if name == "mimo2 of 3" else 1
-    head = LlamaHead(model, context, HeadSettings(16, 1, layers, is_mtp=True))
+    head = LlamaHead(model, context, HeadSettings(n_batch, 1, layers, is_mtp=True))
     return head, MtpDrafter(head, (), layers)
 
 
