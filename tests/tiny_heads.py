@@ -236,7 +236,7 @@ def write_eagle3(path: Path, seed=7) -> Path:
     net.ones("output_norm.weight", EMBED)
     net.add("fc.weight", EMBED, len(TAPS) * EMBED, scale=0.03)
     for name, strength in (("q", 2), ("k", 2), ("v", 1)):
-        net.put(f"blk.0.attn_{name}.weight", net.beside(strength * np.eye(EMBED), 0.2))
+        net.put(f"blk.0.attn_{name}.weight", net.beside(strength * np.eye(EMBED), 0.05))
     net.put("blk.0.attn_output.weight", 3 * np.eye(EMBED))
     net.layer(0, attn_norm=(EMBED,), attn_norm_2=(EMBED,))
     net.feed_forward(0)
