@@ -72,7 +72,7 @@ def test_without_a_draft_only_copies_count(bench):
     assert b"note: " in result.stderr
     refused = bench("--arm", "fixed -k 2", draft=None)
     assert refused.returncode == 2
-    assert b"there is no draft model" in refused.stderr
+    assert b"nothing drafts in that way" in refused.stderr
 
 
 def test_a_plain_table_in_a_pipe(bench):

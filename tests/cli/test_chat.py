@@ -118,7 +118,7 @@ MISTAKES = [
     ("/set temp much", "/set temp must be a number, 0 to 100", "--help"),
     ("/set temp -1", "/set temp must be a number, 0 to 100", "--help"),
     ("/set max-tokens", "/set max-tokens must be a whole number, 1 or more", "--help"),
-    ("/speculate never", "/speculate must be auto, fixed, model, ngram or off", "--help"),
+    ("/speculate never", "/speculate must be auto, fixed, model, mtp, eagle3, dflash, ngram or off", "--help"),
     ("/undo", "nothing to take back", "ask"),
     ("/retry", "no answer", "ask"),
     ("/save", "no file", "/save"),

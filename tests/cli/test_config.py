@@ -117,7 +117,11 @@ def test_what_excludes_each_other_on_the_command_line_gives_way_to_it(write, ask
         ("threads = 0", "line 1: threads: ", "docs/cli.md"),
         ("threads = true", "line 1: threads: must be a whole number, 1 to 512", "docs/cli.md"),
         ("exact = 1", "line 1: exact: must be true or false", "docs/cli.md"),
-        ("speculate = 'maybe'", "line 1: speculate: must be auto, fixed, model, ngram or off", "docs/cli.md"),
+        (
+            "speculate = 'maybe'",
+            "line 1: speculate: must be auto, fixed, model, mtp, eagle3, dflash, ngram or off",
+            "docs/cli.md",
+        ),
         ("stop = 'x'", "line 1: stop: must be a list of texts", "docs/cli.md"),
         ("stop = ['x', 5]", "line 1: stop: must be a list of texts", "docs/cli.md"),
         ("temp = nan", "line 1: temp: must be a number, 0 to 100", "docs/cli.md"),

@@ -34,7 +34,7 @@ def test_what_a_value_may_be_is_said_in_words():
     assert failure(specgguf("run", "-n", "0", "hi"), code=2)[0] == "--max-tokens must be a whole number, 1 or more"
     assert "a whole number, 0 or more, or all" in failure(specgguf("run", "--gpu-layers", "²", "hi"), code=2)[0]
     message, _ = failure(specgguf("run", "hi", SPECGGUF_SPECULATE="maybe"), code=2)
-    assert message == "SPECGGUF_SPECULATE must be auto, fixed, model, ngram or off"
+    assert message == "SPECGGUF_SPECULATE must be auto, fixed, model, mtp, eagle3, dflash, ngram or off"
 
 
 @pytest.mark.parametrize("module", ["signal", "typing", "typer"])

@@ -106,7 +106,7 @@ def test_an_incompatible_draft_is_named_with_the_first_difference(toy_models):
     message, hint = failure(here("run", "-m", toy_models["target"], "-d", toy_models["foreign"], "hi"))
     assert str(toy_models["foreign"]) in message
     assert "first differing id 268: target '▁dog', draft '▁fox'" in message
-    assert "--speculate off" in hint
+    assert "--draft none" in hint
 
 
 def test_a_prompt_longer_than_the_context(toy_models):
