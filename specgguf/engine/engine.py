@@ -98,7 +98,7 @@ class Engine:
             self._models = resources.pop_all()
         usual = self._arithmetics[0]
         self.contexts = Contexts(self.target, self._has_own_heads, settings, self.num_threads, usual, self.exact_choice)
-        self._told: set[str] = set()  # drafters that were said to be hardly ever right
+        self._told: set[str] = set()  # modes said to have no drafter, drafters said to be hardly ever right
         self.costs = CostStore(survey, self._arithmetic, profiles)
         vocab = self.target.vocab
         tables = self.costs.load(self.draft.header if self.draft else None, measured)
@@ -250,6 +250,9 @@ class Engine:
 
     def _controller(self, mode: Mode, num_draft: int | None) -> Controller:
         drafters = self.drafters(mode)
+        if mode.wants_head and not drafters and mode not in self._told:
+            self._told.add(mode)
+            self._on_notice(f"--speculate {mode}: the target has no such layers or head here, so nothing is drafted")
         if mode.is_adaptive:
             return Auto(self.memory.policy, drafters, self._changed)
         num_draft = self.settings.draft_max if num_draft is None else num_draft

@@ -48,6 +48,11 @@ class Mode(StrEnum):
         return self not in (Mode.NGRAM, Mode.OFF)
 
     @property
+    def wants_head(self) -> bool:
+        """Whether only a draft head of one kind may draft."""
+        return self in (Mode.MTP, Mode.EAGLE3, Mode.DFLASH)
+
+    @property
     def is_adaptive(self) -> bool:
         """Whether the draft length follows what pays."""
         return self not in (Mode.FIXED, Mode.OFF)

@@ -59,3 +59,11 @@ def test_and_by_tune(pair):
     assert result.returncode == 0
     assert result.stderr.count(DROPPED) == 1
     assert json.loads(result.stdout)["draft"] is None
+
+
+@pytest.mark.parametrize("mode", ["mtp", "eagle3", "dflash"])
+def test_a_kind_of_head_that_is_not_here_is_told_once(toy_models, mode):
+    models = ["-m", toy_models["target"], "-d", toy_models["draft"], "-t", 1]
+    result = specgguf("run", "--lines", *models, "--speculate", mode, "-n", 4, stdin=b"hi\nho\n")
+    assert result.returncode == 0
+    assert result.stderr.count(b"so nothing is drafted") == 1
