@@ -7,10 +7,17 @@ from specgguf.errors import UsageError
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file in one step: whatever interrupts, it has its old content or all of the new."""
+    """Write a file in one step: whatever interrupts, it has its old content or all of the new.
+
+    A device or a pipe is written to, and stays what it is.
+    """
+    body = content.encode() if isinstance(content, str) else content
+    if path.exists() and not path.is_file():
+        path.write_bytes(body)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+    temporary.write_bytes(body)
     temporary.replace(path)
 
 
