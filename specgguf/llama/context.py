@@ -133,8 +133,7 @@ class LlamaContext(Context):
         while code == _ABORTED:
             # Aborted, but no exception of the signal's handler followed: the signal came before this batch
             # and was dealt with then, so the batch is simply done again.
-            for sequence in self._stale:
-                self._go_back(sequence, len(self.tokens[sequence]))
+            self.settle()
             begin = time.perf_counter()
             code = self._decode([(len(self.tokens[part.sequence]), part) for part in parts])
         self._check(code)
@@ -188,10 +187,9 @@ class LlamaContext(Context):
             )
 
     def settle(self) -> None:
-        """Cut now what the next batch would cut first: for a head that reads these cells."""
-        for sequence in list(self._stale):
-            self._go_back(sequence, len(self.tokens[sequence]))
-        self._stale.clear()
+        """Make the cache hold the tokens and no more: before a batch, and before a head reads these cells."""
+        for sequence, tokens in enumerate(self.tokens):
+            self._go_back(sequence, len(tokens))
 
     def _mark(self, sequence: int, before_draft: bool = False) -> None:
         if self.rollback is Rollback.CHECKPOINT or (self.rollback is Rollback.SNAPSHOTS and not before_draft):

@@ -76,12 +76,10 @@ class Context(ABC):
         self.n_ctx = n_ctx
         self.n_batch = n_batch
         self.max_rows = max_rows
-        self._stale: set[int] = set()
-        """Sequences of which the cache may hold more than their tokens."""
 
     @abstractmethod
     def _evaluate(self, parts: Sequence[Part]) -> tuple[Logits, Mapping[int, Hidden]]:
-        """Cut every sequence in `_stale` back to its tokens, then append `parts`.
+        """Cut every sequence back to its tokens, then append `parts`.
 
         The logits wanted, and by layer the hidden states of all tokens if the context gives some, both in the order of
         `parts`.
@@ -108,9 +106,7 @@ class Context(ABC):
             if part.rows > 1:  # draft tokens, of which some may be rejected
                 self._mark(part.sequence, before_draft=True)
         padded = _padded(parts, padding) if padding else parts
-        self._stale.update(part.sequence for part in parts)
         logits, hidden = self._evaluate(padded)
-        self._stale = {parts[-1].sequence} if padding else set()
         return self._appended(parts, logits, hidden)
 
     def _appended(self, parts: Sequence[Part], logits: Logits, hidden: Mapping[int, Hidden]) -> list[Evaluated]:
@@ -129,9 +125,7 @@ class Context(ABC):
         tokens = self.tokens[sequence]
         if not 0 <= length <= len(tokens):
             raise ValueError(f"cannot keep {length} of {len(tokens)} tokens")
-        if length < len(tokens):
-            self._stale.add(sequence)
-            del tokens[length:]
+        del tokens[length:]
 
     def clear(self) -> None:
         """Forget all sequences."""

@@ -46,8 +46,8 @@ class ToyContext(Context):
         return self.caches[0]
 
     def _evaluate(self, parts):
-        for sequence in self._stale:
-            del self.caches[sequence][len(self.tokens[sequence]) :]
+        for cache, tokens in zip(self.caches, self.tokens, strict=True):
+            del cache[len(tokens) :]
         rows, hidden = [], []
         for part in parts:
             cache, start = self.caches[part.sequence], len(self.tokens[part.sequence])
