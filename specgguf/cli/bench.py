@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from specgguf.cli.opening import engine_settings, open_engine, open_store, require_drafting
+from specgguf.cli.opening import engine_settings, open_engine, open_store
 from specgguf.cli.options.drafting import Drafting
 from specgguf.cli.options.groups import grouped, only, without
 from specgguf.cli.options.measuring import AnswerTokens, Prompts
@@ -168,7 +168,6 @@ def _measure_pair(
     store = open_store(offline)
     engine = open_engine(store, models, replace(settings, num_draft=most))
     with closing(engine), closing(store.progress):
-        require_drafting(engine)
         engine.open(1)
         idle = [way.name for way in arms if way.mode not in (Mode.AUTO, Mode.OFF) and not engine.drafters(way.mode)]
         if idle:

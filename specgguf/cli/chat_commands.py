@@ -182,7 +182,7 @@ COMMANDS = {
     "/set": ChatCommand(_set, "[OPTION VALUE]", "change an option: /set temp 0.5; alone: show them all"),
     "/stats": ChatCommand(_stats, "", "what speculation did in this chat"),
     "/draft": ChatCommand(_draft, "", "mark what was guessed right, or stop marking it"),
-    "/speculate": ChatCommand(_speculate, "[MODE]", "how to draft: auto, fixed, model, ngram, off"),
+    "/speculate": ChatCommand(_speculate, "[MODE]", f"how to draft: {', '.join(Mode)}"),
     "/model": ChatCommand(_model, "[PAIR]", "go on with another pair of the catalogue"),
     "/exit": ChatCommand(_exit, "", "leave; so do Ctrl-D, and Ctrl-C twice"),
 }

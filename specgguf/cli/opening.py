@@ -12,7 +12,7 @@ from specgguf.cli.options.resources import Resources
 from specgguf.cli.terminal import output
 from specgguf.cli.terminal.progress import TerminalProgress
 from specgguf.engine.settings import EngineSettings
-from specgguf.errors import UsageError, about
+from specgguf.errors import about
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,15 +104,6 @@ def log_engine(engine: "Engine") -> None:
     """Log the settings in effect, and from now on in a line each whether drafting is given up or taken up again."""
     output.log("".join(f"{line}\n" for line in engine.describe()))
     engine.on_change = lambda line: output.log(f"drafts: {line}\n")
-
-
-def require_drafting(engine: "Engine") -> None:
-    """Raises UsageError for a target that nothing can be drafted for."""
-    if not engine.mode.is_adaptive:
-        raise UsageError(
-            f"{engine.target.header.path}: the cache of such a model cannot be rolled back yet, so nothing is drafted",
-            "choose another target",
-        )
 
 
 def tuned_draft(store: "Store", draft: "Path | ModelFile") -> "Path | ModelFile":

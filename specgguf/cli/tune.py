@@ -14,7 +14,6 @@ from specgguf.cli.opening import (
     open_profiles,
     open_resolver,
     open_store,
-    require_drafting,
     tuned_draft,
 )
 from specgguf.cli.options.drafting import Drafting
@@ -67,7 +66,6 @@ def _tune(store: "Store", models: Models, settings: EngineSettings, yes: bool, j
 
     engine = open_engine(store, models, settings)
     with closing(engine), closing(store.progress):
-        require_drafting(engine)
         found = tuning.tune(engine, partial(store.progress.show, "measuring batches"))
         report: dict[str, Any] = {
             "target": engine.target.header.path.name,
