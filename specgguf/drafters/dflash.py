@@ -3,7 +3,7 @@
 from collections.abc import Container
 
 from specgguf.drafters.head import Head
-from specgguf.drafters.reading import HeadDrafter, in_batches
+from specgguf.drafters.head_drafter import HeadDrafter, in_batches
 from specgguf.speculative.drafter import Draft, GoOn
 from specgguf.speculative.sequence import TokenSequence
 

@@ -5,7 +5,7 @@ from collections.abc import Container, Sequence
 import numpy as np
 
 from specgguf.drafters.head import Head
-from specgguf.drafters.reading import HeadDrafter, in_batches
+from specgguf.drafters.head_drafter import HeadDrafter, in_batches
 from specgguf.speculative.context import Hidden
 from specgguf.speculative.drafter import Draft, GoOn
 from specgguf.speculative.sequence import TokenSequence
@@ -51,15 +51,9 @@ class Eagle3Drafter(HeadDrafter):
         self._unread.done()
 
     def _guess(self, sequence: TokenSequence, limit: int, go_on: GoOn, draft: Draft) -> None:
-        at, token, row = self._unread.end - 1, sequence.tokens[-1], self._last
-        if not len(row):
+        at = self._unread.end - 1
+        if not len(self._last):
             return  # nothing was read: a prompt of one token
         self._head.cut(at)
-        while True:
-            logits = self._head.decode([token], row, at + len(draft.tokens), with_logits=True)
-            if logits is None or not self._add(draft, logits[0], sequence):
-                break
-            if len(draft.tokens) == limit or not go_on(draft.probabilities):
-                break
-            token, row = draft.tokens[-1], self._head.rows(1)
+        self._chain(at, 1, self._last, sequence, limit, go_on, draft)
         self._filled, self._next = at + 1, sequence.tokens[-1:]

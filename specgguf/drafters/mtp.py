@@ -8,7 +8,7 @@ from collections.abc import Container
 import numpy as np
 
 from specgguf.drafters.head import Head
-from specgguf.drafters.reading import HeadDrafter, in_batches, shifted
+from specgguf.drafters.head_drafter import HeadDrafter, in_batches, shifted
 from specgguf.speculative.context import NEXTN, Evaluated, Hidden
 from specgguf.speculative.drafter import Draft, GoOn
 from specgguf.speculative.sequence import TokenSequence
@@ -51,20 +51,18 @@ class MtpDrafter(HeadDrafter):
         self._unread.done()
 
     def _guess(self, sequence: TokenSequence, limit: int, go_on: GoOn, draft: Draft) -> None:
-        at, known, rows = self._unread.end, sequence.tokens[-1:], self._row[None]
+        at, rows = self._unread.end, self._row[None]
         self._head.cut(at)
-        while True:
-            count = len(draft.tokens)
-            if self._num_layers > 1:
-                self._head.cut(at)
-                self._head.use_layer(count)
-                logits = self._head.decode([*known, *draft.tokens], rows, at, with_logits=True)
-            else:
-                logits = self._head.decode(draft.tokens[-1:] or known, rows[-1:], at + count, with_logits=True)
-            if logits is None or not self._add(draft, logits[-1], sequence):
+        if self._num_layers == 1:
+            self._chain(at, 1, rows, sequence, limit, go_on, draft)
+            return
+        for layer in range(min(limit, self._num_layers)):
+            if layer and not go_on(draft.probabilities):
                 break
-            most = self._num_layers if self._num_layers > 1 else limit
-            if len(draft.tokens) >= min(limit, most) or not go_on(draft.probabilities):
+            self._head.cut(at)
+            self._head.use_layer(layer)
+            logits = self._head.decode([sequence.tokens[-1], *draft.tokens], rows, at, with_logits=True)
+            if logits is None or not self._add(draft, logits[-1], sequence):
                 break
             rows = np.concatenate([rows, self._head.rows(len(logits))[-1:]])
 
@@ -93,13 +91,7 @@ class AssistantDrafter(HeadDrafter):
         """Nothing is ever unread."""
 
     def _guess(self, sequence: TokenSequence, limit: int, go_on: GoOn, draft: Draft) -> None:
-        at, token, row = self._unread.end, sequence.tokens[-1], self._row[None]
+        at = self._unread.end
         if at == 0:
             return  # the target has computed nothing: a prompt of one token
-        while True:
-            logits = self._head.decode([token], row, at, with_logits=True)
-            if logits is None or not self._add(draft, logits[0], sequence):
-                break
-            if len(draft.tokens) == limit or not go_on(draft.probabilities):
-                break
-            token, row = draft.tokens[-1], self._head.rows(1)
+        self._chain(at, 0, self._row[None], sequence, limit, go_on, draft)

@@ -1,6 +1,5 @@
 """A KV cache of llama.cpp."""
 
-import ctypes
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ import numpy as np
 from llama_cpp import llama_cpp as lib
 
 from specgguf.errors import ContextError, UsageError
-from specgguf.llama.interrupt import abort_data, abort_function, interruptible
+from specgguf.llama.interrupt import interruptible
 from specgguf.llama.library import take_errors
 from specgguf.llama.model import Model
 from specgguf.llama.states import States
@@ -75,17 +74,11 @@ class LlamaContext(Context):
         params.n_threads = params.n_threads_batch = settings.n_threads
         params.type_k = CACHE_TYPES[settings.cache_type_k]
         params.type_v = CACHE_TYPES[settings.cache_type_v]
-        params.abort_callback = ctypes.cast(abort_function, lib.ggml_abort_callback)
-        params.abort_callback_data = abort_data
-        take_errors()
-        with interruptible():
-            self._pointer = lib.llama_init_from_model(model.pointer, params)
-        if not self._pointer:
-            raise ContextError(
-                f"{model.header.role} model: llama.cpp cannot open a context of {settings.n_ctx} tokens "
-                f"with {settings.cache_type_k}/{settings.cache_type_v} cells: {take_errors()}",
-                "try a smaller --ctx, or other --cache-type-k and --cache-type-v",
-            )
+        self._pointer = model.open_context(
+            params,
+            f"a context of {settings.n_ctx} tokens with {settings.cache_type_k}/{settings.cache_type_v} cells",
+            "try a smaller --ctx, or other --cache-type-k and --cache-type-v",
+        )
         super().__init__(
             n_ctx=min(settings.n_ctx, int(lib.llama_n_ctx(self._pointer))),  # llama.cpp rounds up
             n_batch=min(settings.n_ctx, int(lib.llama_n_batch(self._pointer))),

@@ -10,7 +10,7 @@ from llama_cpp import llama_cpp as lib
 
 from specgguf.errors import ContextError
 from specgguf.llama.context import LlamaContext
-from specgguf.llama.interrupt import abort_data, abort_function, interruptible
+from specgguf.llama.interrupt import interruptible
 from specgguf.llama.library import take_errors
 from specgguf.llama.model import Model
 from specgguf.llama.taps import function
@@ -51,16 +51,9 @@ class LlamaHead:
         params.ctx_other = target.pointer
         if settings.is_mtp:
             params.ctx_type = _MTP_CONTEXT
-        params.abort_callback = ctypes.cast(abort_function, lib.ggml_abort_callback)
-        params.abort_callback_data = abort_data
-        take_errors()
-        with interruptible():
-            self._pointer = lib.llama_init_from_model(model.pointer, params)
-        if not self._pointer:
-            raise ContextError(
-                f"{model.header.role} model: llama.cpp cannot open a context for this head: {take_errors()}",
-                "is it made for this target? --draft none does without",
-            )
+        self._pointer = model.open_context(
+            params, "a context for this head", "is it made for this target? --draft none does without"
+        )
         self._target = target if settings.shares_cells else None
         self.role = model.header.role
         self.decode_s = 0.0
@@ -83,16 +76,14 @@ class LlamaHead:
         self, tokens: Sequence[int] | None, rows: Hidden | None, start: int, with_logits: bool = False
     ) -> Logits | None:
         """As `Head.decode`."""
-        count = len(tokens) if tokens is not None else 0 if rows is None else len(rows)
-        self._run(lib.llama_decode, tokens, rows, np.arange(start, start + count, dtype=np.int32), with_logits)
+        count = self._run(lib.llama_decode, tokens, rows, start, with_logits)
         if not with_logits:
             return None
         return np.ctypeslib.as_array(lib.llama_get_logits(self._pointer), (count, self._n_vocab))
 
     def encode(self, rows: Hidden) -> Hidden:
         """As `Head.encode`."""
-        self._run(lib.llama_encode, None, rows, None, True)
-        return self.rows(len(rows))
+        return self.rows(self._run(lib.llama_encode, None, rows, None, True))
 
     def rows(self, count: int) -> Hidden:
         """As `Head.rows`."""
@@ -113,13 +104,14 @@ class LlamaHead:
         evaluate: Any,  # noqa: ANN401 (a ctypes function)
         tokens: Sequence[int] | None,
         rows: Hidden | None,
-        positions: Any,  # noqa: ANN401 (an array or None)
+        start: int | None,
         with_outputs: bool,
-    ) -> None:
+    ) -> int:
+        """Evaluate tokens, rows or both at the positions from `start` on, if they have some; how many they were."""
         count = len(tokens) if tokens is not None else 0 if rows is None else len(rows)
         if self._target:
             self._target.settle()
-        batch, arrays = lib.llama_batch(), []
+        batch, arrays = lib.llama_batch(), []  # which have to live as long as the call
         batch.n_tokens = count
 
         def pointer(array: Any, kind: Any) -> Any:  # noqa: ANN401 (numpy to ctypes)
@@ -130,8 +122,8 @@ class LlamaHead:
             batch.token = pointer(np.array(tokens, np.int32), ctypes.c_int32)
         if rows is not None:
             batch.embd = pointer(np.ascontiguousarray(rows, np.float32), ctypes.c_float)
-        if positions is not None:
-            batch.pos = pointer(positions, ctypes.c_int32)
+        if start is not None:
+            batch.pos = pointer(np.arange(start, start + count, dtype=np.int32), ctypes.c_int32)
         batch.n_seq_id = pointer(self._sequences[0], ctypes.c_int32)
         batch.seq_id = ctypes.cast(self._sequences[1], type(batch.seq_id))  # type: ignore[type-var]
         batch.logits = pointer(np.full(count, with_outputs, np.int8), ctypes.c_int8)
@@ -145,6 +137,7 @@ class LlamaHead:
                 f"{self.role} model: llama.cpp could not decode with this head (code {code}): {take_errors()}",
                 "use --draft none",
             )
+        return count
 
     def close(self) -> None:
         """Free the context; closing again does nothing."""

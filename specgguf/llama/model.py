@@ -1,12 +1,13 @@
 """A model's weights in memory."""
 
+import ctypes
 import os
 from typing import Any
 
 from llama_cpp import llama_cpp as lib
 
-from specgguf.errors import ModelError
-from specgguf.llama.interrupt import interruptible
+from specgguf.errors import ContextError, ModelError
+from specgguf.llama.interrupt import abort_data, abort_function, interruptible
 from specgguf.llama.library import take_errors
 from specgguf.llama.vocab import Vocab
 from specgguf.models.header import ModelHeader
@@ -68,6 +69,17 @@ class Model:
         if self._pointer is None:
             raise ValueError("the model is closed")
         return self._pointer
+
+    def open_context(self, params: Any, what: str, hint: str) -> Any:  # noqa: ANN401 (ctypes, in and out)
+        """A context that a signal can abort; raises ContextError with `what` cannot be opened, and why."""
+        params.abort_callback = ctypes.cast(abort_function, lib.ggml_abort_callback)
+        params.abort_callback_data = abort_data
+        take_errors()
+        with interruptible():
+            pointer: Any = lib.llama_init_from_model(self.pointer, params)
+        if not pointer:
+            raise ContextError(f"{self.header.role} model: llama.cpp cannot open {what}: {take_errors()}", hint)
+        return pointer
 
     def close(self) -> None:
         """Free the weights; closing again does nothing."""

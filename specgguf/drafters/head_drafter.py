@@ -38,7 +38,7 @@ class HeadDrafter(ABC):
 
     def read(self, evaluated: Evaluated, num_kept: int) -> None:
         """Take note; what was read before a cut that nobody told of is not built upon."""
-        rows = [evaluated.hidden[tap][:num_kept] for tap in self.taps] if evaluated.hidden else []
+        rows = [evaluated.hidden[tap][:num_kept] for tap in self.taps]
         self._unread.add(evaluated.start, evaluated.tokens[:num_kept], np.concatenate(rows, axis=1))
         if len(self._unread.tokens) >= self._head.n_batch:
             self._catch_up()
@@ -71,6 +71,22 @@ class HeadDrafter(ABC):
         draft.probabilities.append(probability(logits, token, sequence.sampler.temperature))
         draft.tokens.append(token)
         return token not in self._eog
+
+    def _chain(
+        self, at: int, step: int, row: Hidden, sequence: TokenSequence, limit: int, go_on: GoOn, draft: Draft
+    ) -> None:
+        """Draft token by token, from `row`, shape (1, width), and then from the head's own hidden states.
+
+        The first token is at the position `at`, each further one `step` positions on.
+        """
+        token = sequence.tokens[-1]
+        while True:
+            logits = self._head.decode([token], row, at, with_logits=True)
+            if logits is None or not self._add(draft, logits[0], sequence):
+                return
+            if len(draft.tokens) == limit or not go_on(draft.probabilities):
+                return
+            token, row, at = draft.tokens[-1], self._head.rows(1), at + step
 
     @abstractmethod
     def _rewind(self, length: int) -> int:
