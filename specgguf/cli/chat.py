@@ -73,7 +73,10 @@ def chat(
     from specgguf.llama.library import log_to
 
     transcript = read_transcript(keeping.load, context) if keeping.load else Transcript()
-    transcript.system = transcript.system if shape.system is None else shape.system
+    if shape.system is not None:
+        if keeping.load and transcript.system != shape.system:
+            output.note(f"--system is used instead of the system message in {keeping.load}")
+        transcript.system = shape.system
     transcript.sampling = {"seed": secrets.randbelow(2**32), **transcript.sampling, **sampling.given()}
     models = models.or_recorded(transcript.models)
     transcript.models = asdict(models)

@@ -147,8 +147,6 @@ def _speculate(session: "Session", argument: str) -> None:
     fixed = session.context.params["draft_max"] or mode.draft_max
     answering.num_draft = fixed if mode is Mode.FIXED else None
     output.note(f"speculate is {mode.value}")
-    if mode.uses_model and not session.chat.engine.draft:
-        output.note("there is no draft model: this chat was begun without")
 
 
 def _model(session: "Session", argument: str) -> None:

@@ -6,7 +6,7 @@ import typer
 
 from specgguf.cli.opening import open_resolver, open_store
 from specgguf.cli.options.groups import grouped
-from specgguf.cli.options.models import Models, Offline
+from specgguf.cli.options.models import NO_DRAFT, Models, Offline
 from specgguf.cli.options.output import Json
 from specgguf.cli.terminal import output
 from specgguf.errors import UsageError, about
@@ -35,6 +35,12 @@ def check(
     from specgguf.models.files import DerivedFile
     from specgguf.models.hub.headers import read_header
 
+    if models.draft == NO_DRAFT:
+        raise UsageError(
+            "check compares a draft with its target, and --draft none says there is none",
+            "leave --draft out, or name a draft",
+            ("draft",),
+        )
     store = open_store(offline)
     resolver = open_resolver(store)
     target_file, draft_file = (models.resolve(resolver, role) for role in ("target", "draft"))

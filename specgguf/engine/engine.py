@@ -250,12 +250,12 @@ class Engine:
 
     def _controller(self, mode: Mode, num_draft: int | None) -> Controller:
         drafters = self.drafters(mode)
-        if mode.wants_head and not drafters and mode not in self._told:
+        num_draft = self.settings.draft_max if num_draft is None else num_draft
+        if mode.needs_model and num_draft and not drafters and mode not in self._told:
             self._told.add(mode)
-            self._on_notice(f"--speculate {mode}: the target has no such layers or head here, so nothing is drafted")
+            self._on_notice(f"--speculate {mode}: there is no such draft here, so nothing is drafted")
         if mode.is_adaptive:
             return Auto(self.memory.policy, drafters, self._changed)
-        num_draft = self.settings.draft_max if num_draft is None else num_draft
         if mode is Mode.FIXED and drafters and num_draft:
             return Fixed(drafters[0], num_draft, self.widths)
         return Plain(self.widths)

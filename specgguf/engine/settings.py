@@ -48,9 +48,9 @@ class Mode(StrEnum):
         return self not in (Mode.NGRAM, Mode.OFF)
 
     @property
-    def wants_head(self) -> bool:
-        """Whether only a draft head of one kind may draft."""
-        return self in (Mode.MTP, Mode.EAGLE3, Mode.DFLASH)
+    def needs_model(self) -> bool:
+        """Whether nothing is drafted without a draft model or head."""
+        return self.uses_model and self is not Mode.AUTO
 
     @property
     def is_adaptive(self) -> bool:

@@ -94,7 +94,7 @@ def measure(
     """
     asked = [engine.tokenize_chat([{"role": "user", "content": prompt.prompt}]) for prompt in prompts]
     workbench = Workbench(engine, max(engine.n_ctx_for(len(tokens), max_tokens) for tokens in asked))
-    list(engine.generate(asked[0], sampler, WARM_UP, num_draft=1))
+    list(engine.generate(asked[0], sampler, WARM_UP, num_draft=min(1, len(workbench.drafters()))))
     done, total = 0, repeat * len(prompts) * (len(arms) + 1)
     for number, turned in in_turns(len(prompts), arms, repeat):
         category, runs, plain = prompts[number].category, [], list[int]()

@@ -9,6 +9,7 @@ from specgguf.models.catalogue import Catalogue
 from specgguf.models.files import DerivedFile, FieldError, HubFile, ModelFile, SplitFile
 from specgguf.models.hub.pins import Pins
 from specgguf.models.hub.store import Store
+from specgguf.models.lookalikes import reject_lookalike
 from specgguf.models.names import ChoiceError, NoSuchQuantError, choose, choose_head
 
 _HUB = re.compile(r"(?P<base>hf:(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>[^:]+))?)(?::(?P<wanted>.+))?")
@@ -18,7 +19,7 @@ _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 class Resolver:
     """Finds the file that a reference means.
 
-    A reference is a path (it exists, names a folder, or ends in .gguf), or hf:OWNER/REPO[@REVISION] with :QUANT or
+    A reference is a path (a file, with a folder in it, or ending in .gguf), or hf:OWNER/REPO[@REVISION] with :QUANT or
     :PATH.gguf or nothing after it, or MODEL[:QUANT] from the catalogue. A quantization that is not published may have
     been made on this machine.
     """
@@ -35,8 +36,8 @@ class Resolver:
 
         If `as_draft`, a draft head in a repository on the hub is taken before a model, and a quantization that does
         not exist stands for a file that is yet to be made. The hub is asked only about references that are not pinned
-        yet. Raises UsageError for a malformed reference, ConfigError for an
-        unknown name, UnknownQuantError for an unknown quantization, FetchError if the hub does not have it.
+        yet. Raises UsageError for a malformed reference, ModelError for a folder, ConfigError for an unknown name,
+        UnknownQuantError for an unknown quantization, FetchError if the hub does not have it.
         """
         path = _path(reference)
         if path is not None:
@@ -119,6 +120,7 @@ def _path(reference: str) -> Path | None:
     if reference.startswith("hf:"):
         return None
     try:
+        reject_lookalike(reference)
         path = Path(reference).expanduser()
         if path.is_file() or len(path.parts) > 1 or path.suffix.lower() == ".gguf":
             return _first_part(path)

@@ -16,8 +16,53 @@ def test_no_such_file(tmp_path):
     assert "path" in hint
 
 
-def test_a_folder_is_no_model(tmp_path):
-    assert "target model" in failure(here("run", "-m", tmp_path, "hi"))[0]
+@pytest.mark.parametrize("option", ["-m", "-d"])
+def test_a_folder_is_no_model(toy_models, tmp_path, monkeypatch, option):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "deep").mkdir(parents=True)
+    for name in ("b.gguf", "a.GGUF"):
+        (tmp_path / "models" / name).touch()
+    target = ["-m", toy_models["target"]] if option == "-d" else []
+    for folder, said in (("models", "a.GGUF, b.gguf"), ("models/deep", "there is none in this folder")):
+        message, hint = failure(here("run", *target, option, folder, "hi"))
+        assert message == f"{folder} is a folder, not a model"
+        assert said in hint
+    failure(here("check", "-m", toy_models["target"], "-d", "models"))
+    failure(here("doctor", "-m", "models"))
+
+
+@pytest.mark.parametrize(
+    ("address", "named"),
+    [
+        ("https://huggingface.co/owner/repo", "hf:owner/repo"),
+        ("https://huggingface.co/owner/repo/tree/main", "hf:owner/repo"),
+        ("https://hf.co/owner/repo/resolve/main/x-Q4_0.gguf?download=true", "hf:owner/repo:x-Q4_0.gguf"),
+        ("https://hf.co/owner/repo/blob/v1/in/x.gguf", "hf:owner/repo@v1:in/x.gguf"),
+        ("file:///x.gguf", "hf:owner/repo for a repository on the hub"),
+    ],
+)
+def test_an_address_is_no_model(address, named):
+    assert failure(here("run", "-m", address, "hi"), code=2)[1].endswith(named)
+
+
+@pytest.mark.parametrize("name", ["owner/repo", "owner/repo-GGUF:Q4_K_M"])
+def test_a_repository_is_named_with_hf(name):
+    assert failure(here("run", "-m", name, "hi"))[1].endswith(f"write hf:{name}")
+
+
+@pytest.mark.parametrize("option", ["-p", "-m", "-q", "-d", "--draft-quant"])
+@pytest.mark.parametrize("command", ["run", "check", "bench"])
+def test_an_option_that_names_nothing(command, option):
+    assert "is empty" in failure(here(command, option, " ", *["hi"][: command == "run"]), code=2)[0]
+
+
+@pytest.mark.parametrize("command", ["pull", "quantize"])
+def test_an_argument_that_names_nothing(command):
+    assert "is empty" in failure(here(command, "", *["Q4_0"][: command == "quantize"]), code=2)[0]
+
+
+def test_check_without_a_draft(toy_models):
+    assert "--draft none" in failure(here("check", "-m", toy_models["target"], "-d", "none"), code=2)[0]
 
 
 def test_a_pipe_is_no_model(toy_models, tmp_path):
@@ -31,7 +76,6 @@ def test_odd_names(toy_models, tmp_path):
     assert "too long" in failure(specgguf("run", "-m", "x" * 5000, "hi"), code=2)[0]
     assert "no such.gguf" in failure(specgguf("run", "-m", "no\nsuch.gguf", "hi"))[0]
     assert "a b" in failure(specgguf("run", "-p", "a\nb", "hi"))[0]
-    failure(specgguf("run", "-p", "", "hi"))
     odd = os.fsencode(tmp_path) + b"/a b\xff\xc3\xa9.gguf"
     os.link(toy_models["target"], odd)
     result = specgguf("run", "-m", os.fsdecode(odd), "--speculate", "off", "-n", 2, "--json", "hi")

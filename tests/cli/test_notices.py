@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests import tiny
-from tests.cli.program import specgguf
+from tests.cli.program import failure, specgguf
 
 DROPPED = b"note: no draft model: draft model: llama.cpp cannot open a context"
 
@@ -61,9 +61,33 @@ def test_and_by_tune(pair):
     assert json.loads(result.stdout)["draft"] is None
 
 
-@pytest.mark.parametrize("mode", ["mtp", "eagle3", "dflash"])
-def test_a_kind_of_head_that_is_not_here_is_told_once(toy_models, mode):
-    models = ["-m", toy_models["target"], "-d", toy_models["draft"], "-t", 1]
+@pytest.mark.parametrize("mode", ["mtp", "eagle3", "dflash", "model", "fixed"])
+def test_a_kind_of_draft_that_is_not_here_is_told_once(toy_models, mode):
+    draft = "none" if mode in ("model", "fixed") else toy_models["draft"]
+    models = ["-m", toy_models["target"], "-d", draft, "-t", 1]
     result = specgguf("run", "--lines", *models, "--speculate", mode, "-n", 4, stdin=b"hi\nho\n")
     assert result.returncode == 0
     assert result.stderr.count(b"so nothing is drafted") == 1
+
+
+def test_a_benchmark_without_a_draft_has_nothing_to_tell(toy_models, prompts):
+    result = specgguf("bench", "-m", toy_models["target"], "-d", "none", "-n", 4, "--prompts", prompts, "--json")
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+def test_another_system_message_than_the_loaded_chats_is_told(toy_models, tmp_path):
+    models = ["-m", toy_models["target"], "-d", "none", "-n", 2, "-t", 1]
+    assert specgguf("chat", *models, "--system", "a", stdin=f"/save {tmp_path}/x\n".encode()).returncode == 0
+    for system, told in (("b", True), ("a", False)):
+        result = specgguf("chat", *models, "--load", tmp_path / "x", "--system", system, stdin=b"")
+        assert (b"--system is used instead" in result.stderr) is told
+
+
+def test_a_file_that_is_there_is_named_where_nobody_can_be_asked_about_it(toy_models, tmp_path, prompts):
+    file = tmp_path / "golden.json"
+    file.write_text("mine")
+    models = ["-m", toy_models["target"], "-d", "none"]
+    message, hint = failure(specgguf("golden", "record", file, *models, "--prompts", prompts), code=2)
+    assert f"Overwrite {file}?" in message
+    assert "--yes" in hint
+    assert file.read_text() == "mine"

@@ -80,6 +80,13 @@ class Models:
         ),
     ] = None
 
+    def __post_init__(self) -> None:
+        """Raises UsageError for an option that is given and empty."""
+        for name, value in asdict(self).items():
+            if value is not None and not value.strip():
+                option = name.replace("_", "-")
+                raise UsageError(f"--{option} is empty", "name one, or leave the option out", (option,))
+
     def or_recorded(self, recorded: Mapping[str, str | None]) -> "Models":
         """The recorded models where neither a pair nor a target is given, except for what is given."""
         if self.pair is not None or self.target is not None:
@@ -91,7 +98,9 @@ class Models:
         return "pair" if getattr(self, role) is None else role
 
     def resolve(self, resolver: "Resolver", role: str) -> "Path | ModelFile | None":
-        """The target, or the draft if one is named."""
+        """The target, or the draft if one is named: --draft none names none."""
+        if role == "draft" and self.draft == NO_DRAFT:
+            return None
         reference, quant = (self.target, self.quant) if role == "target" else (self.draft, self.draft_quant)
         as_draft = role == "draft"
         if reference is None:

@@ -137,7 +137,7 @@ def can_ask() -> bool:
 def confirm(question: str) -> bool:
     """Ask on the terminal, Ctrl-D being no; raises UsageError where nobody can answer."""
     if not can_ask():
-        raise UsageError("nobody can be asked whether to go on", "give --yes")
+        raise UsageError(f"{question} There is no terminal to ask", "give --yes to agree")
     from rich.prompt import Confirm
 
     try:
