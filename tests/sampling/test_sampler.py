@@ -330,6 +330,13 @@ def test_the_margin_without_truncations_is_the_distance_of_the_noisy_logits(logi
     assert sampler.choose(np.array(logits, np.float32), []).margin == pytest.approx(first - second, abs=1e-9)
 
 
+def test_the_margin_is_that_of_the_position_drafted_tokens_included():
+    sampler, logits = Sampler(temperature=1.0, seed=3), np.linspace(0.0, 1.0, 20).astype(np.float32)
+    known = [sampler.choose(logits, [1] * count) for count in range(6)]
+    assert [sampler.choose(logits, [1, 1], [1] * count) for count in range(4)] == known[2:]
+    assert len({choice.margin for choice in known}) > 1
+
+
 @pytest.mark.parametrize(
     ("sampler", "margin"),
     [
