@@ -47,17 +47,17 @@ class HeadDrafter(ABC):
         """Tokens that it has not read."""
         return len(self._unread.tokens)
 
-    def draft(self, sequence: TokenSequence, limit: int, go_on: GoOn) -> Draft:
+    def draft(self, sequences: Sequence[TokenSequence], limits: Sequence[int], go_on: GoOn) -> list[Draft]:
         """Fewer tokens where the head's context ends or the text would end."""
-        draft = Draft(self.name)
+        (sequence,), draft = sequences, Draft(self.name)
         begin_s = self._head.decode_s
-        limit = min(limit, self._head.n_ctx - len(sequence.tokens))
-        if limit > 0 and self._unread.end == len(sequence.tokens) - 1 and go_on([]):
+        limit = min(limits[0], self._head.n_ctx - len(sequence.tokens))
+        if limit > 0 and self._unread.end == len(sequence.tokens) - 1 and go_on([[]]):
             if self._unread.tokens:
                 self._catch_up()
             self._guess(sequence, limit, go_on, draft)
         draft.seconds = self._head.decode_s - begin_s
-        return draft
+        return [draft]
 
     def accept(self, sequence: TokenSequence, sent: int, accepted: int) -> None:  # noqa: B027 (complete as it is)
         """Nothing: `read` tells."""
@@ -84,7 +84,7 @@ class HeadDrafter(ABC):
             logits = self._head.decode([token], row, at, with_logits=True)
             if logits is None or not self._add(draft, logits[0], sequence):
                 return
-            if len(draft.tokens) == limit or not go_on(draft.probabilities):
+            if len(draft.tokens) == limit or not go_on([draft.probabilities]):
                 return
             token, row, at = draft.tokens[-1], self._head.rows(1), at + step
 

@@ -57,7 +57,7 @@ class MtpDrafter(HeadDrafter):
             self._chain(at, 1, rows, sequence, limit, go_on, draft)
             return
         for layer in range(min(limit, self._num_layers)):
-            if layer and not go_on(draft.probabilities):
+            if layer and not go_on([draft.probabilities]):
                 break
             self._head.cut(at)
             self._head.use_layer(layer)

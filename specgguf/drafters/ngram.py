@@ -1,6 +1,7 @@
 """Drafts from text already seen: the prompt, the output, earlier turns, other texts."""
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -55,6 +56,23 @@ class Calibration:
         self._tried[cls] = self._tried.get(cls, 0.0) * _KEEP + 1.0
 
 
+class _Text:
+    """A sequence as far as it is known, and its last draft."""
+
+    def __init__(self, others: SuffixIndex) -> None:
+        self.own = SuffixIndex()
+        self.elsewhere = Match(others)
+        self.proposed: list[tuple[int, _Class]] = []
+        self.at = 0
+        """The position of the first of them in the text."""
+
+    def look_elsewhere(self, others: SuffixIndex) -> None:
+        """Match it from its beginning."""
+        self.elsewhere = Match(others)
+        for token in self.own.tokens:
+            self.elsewhere.advance(token)
+
+
 class NgramDrafter:
     """Proposes what followed the longest earlier occurrence of the current end, token by token.
 
@@ -69,24 +87,19 @@ class NgramDrafter:
     def __init__(self, eog: Container[int] = ()) -> None:
         """`eog`: a draft ends with the first of these tokens."""
         self._eog = eog
-        self._own = SuffixIndex()
         self._others = SuffixIndex()
-        self._elsewhere = Match(self._others)
+        self._texts = defaultdict[int, _Text](lambda: _Text(self._others))
         self._calibration = Calibration()
-        self._proposed: list[tuple[int, _Class]] = []
-        self._at = 0  # the position of the first of them in the text
 
     def add_text(self, tokens: Sequence[int]) -> None:
         """Propose from this text too; at equal length the conversation's own matches come first."""
-        # States will be split: match the conversation again from its beginning.
-        self._elsewhere = Match(self._others)
         self._others.add_text(tokens)
-        for token in self._own.tokens:
-            self._elsewhere.advance(token)
+        for text in self._texts.values():
+            text.look_elsewhere(self._others)  # its states may have been split
 
     def begin(self, sequence: TokenSequence, num_kept: int) -> int:
         """All of them; takes up the prompt."""
-        self._take_up(sequence.tokens)
+        self._take_up(sequence)
         return num_kept
 
     def read(self, evaluated: Evaluated, num_kept: int) -> None:
@@ -96,53 +109,65 @@ class NgramDrafter:
         """Nothing has to be decoded."""
         return 0
 
-    def draft(self, sequence: TokenSequence, limit: int, go_on: GoOn) -> Draft:
-        """Fewer tokens where nothing matches or the text would end."""
-        self._take_up(sequence.tokens)
-        own, elsewhere = self._own.repeat(), replace(self._elsewhere)
-        draft = Draft(self.name)
-        self._proposed, self._at = [], len(sequence.tokens)
-        while len(draft.tokens) < limit and go_on(draft.probabilities):
-            match = own if own.length >= elsewhere.length else elsewhere
-            token = match.token
-            if token == NOTHING:
-                break
-            cls = self._calibration.classify(match, match is elsewhere)
-            self._proposed.append((token, cls))
-            draft.tokens.append(token)
-            draft.probabilities.append(self._calibration.probability(cls))
-            if token in self._eog:
-                break
-            own.advance(token)
-            elsewhere.advance(token)
-        return draft
+    def draft(self, sequences: Sequence[TokenSequence], limits: Sequence[int], go_on: GoOn) -> list[Draft]:
+        """Fewer tokens where nothing matches or a text would end."""
+        drafts = [Draft(self.name) for _ in sequences]
+        matches = [self._begin_draft(sequence) for sequence in sequences]
+        going = set(range(len(sequences)))
+        while going:
+            going = {place for place in going if len(drafts[place].tokens) < limits[place]}
+            going &= set(go_on([draft.probabilities for draft in drafts])) if going else going
+            going = {place for place in going if self._add(drafts[place], sequences[place], *matches[place])}
+        return drafts
 
     def accept(self, sequence: TokenSequence, sent: int, accepted: int) -> None:
         """Learn from the draft as far as it was verified; raises ValueError for more than was drafted."""
-        if not 0 <= accepted <= sent <= len(self._proposed):
-            raise ValueError(f"{accepted} accepted of {sent} sent of {len(self._proposed)} drafted")
-        for _, cls in self._proposed[:accepted]:
+        text = self._texts[sequence.id]
+        if not 0 <= accepted <= sent <= len(text.proposed):
+            raise ValueError(f"{accepted} accepted of {sent} sent of {len(text.proposed)} drafted")
+        for _, cls in text.proposed[:accepted]:
             self._calibration.observe(cls, True)
         if accepted < sent:
-            self._calibration.observe(self._proposed[accepted][1], False)
-            self._proposed = []  # what a wrong token is followed by says nothing
+            self._calibration.observe(text.proposed[accepted][1], False)
+            text.proposed = []  # what a wrong token is followed by says nothing
         else:
-            self._proposed = self._proposed[accepted:]
-            self._at += accepted
+            text.proposed = text.proposed[accepted:]
+            text.at += accepted
 
-    def _take_up(self, tokens: Sequence[int]) -> None:
+    def _begin_draft(self, sequence: TokenSequence) -> tuple[Match, Match]:
+        text = self._take_up(sequence)
+        text.proposed, text.at = [], len(sequence.tokens)
+        return text.own.repeat(), replace(text.elsewhere)
+
+    def _add(self, draft: Draft, sequence: TokenSequence, own: Match, elsewhere: Match) -> bool:
+        """Draft what follows the longer match; whether another token may follow."""
+        match = own if own.length >= elsewhere.length else elsewhere
+        token = match.token
+        if token == NOTHING:
+            return False
+        cls = self._calibration.classify(match, match is elsewhere)
+        self._texts[sequence.id].proposed.append((token, cls))
+        draft.tokens.append(token)
+        draft.probabilities.append(self._calibration.probability(cls))
+        own.advance(token)
+        elsewhere.advance(token)
+        return token not in self._eog
+
+    def _take_up(self, sequence: TokenSequence) -> _Text:
         """Take up the conversation as it is now, and learn from the draft as far as it was not verified.
 
         What came instead judges tokens that were not sent. Without that, drafts that stopped paying could never show
         that they would pay again.
         """
-        before = len(self._own.tokens)
-        if self._own.sync(tokens):
-            for (guess, cls), token in zip(self._proposed, tokens[self._at :], strict=False):
+        text, tokens = self._texts[sequence.id], sequence.tokens
+        before = len(text.own.tokens)
+        if text.own.sync(tokens):
+            for (guess, cls), token in zip(text.proposed, tokens[text.at :], strict=False):
                 self._calibration.observe(cls, guess == token)
                 if guess != token:
                     break
         else:
-            before, self._elsewhere = 0, Match(self._others)
+            before, text.elsewhere = 0, Match(self._others)
         for token in tokens[before:]:
-            self._elsewhere.advance(token)
+            text.elsewhere.advance(token)
+        return text

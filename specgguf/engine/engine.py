@@ -1,7 +1,7 @@
 """Composition root: opens a target and its draft, and generates with them."""
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +23,10 @@ from specgguf.llama.model import Model
 from specgguf.llama.templates import ChatTemplate, Message
 from specgguf.models.header import ModelHeader
 from specgguf.sampling.sampler import Sampler
-from specgguf.speculative.context import Rollback
+from specgguf.speculative.context import Rollback, common_prefix
 from specgguf.speculative.controller import Auto, Controller, Fixed, Plain
 from specgguf.speculative.drafter import Drafter
+from specgguf.speculative.loop import Round, begin, speculate
 from specgguf.speculative.policy.depths import level_of
 from specgguf.speculative.sequence import Chooser, TokenSequence
 
@@ -206,7 +207,13 @@ class Engine:
         # As many as if this were the first text, whatever earlier ones have made of the context.
         end = n_ctx + 1 if max_tokens is None else len(prompt) + max_tokens
         sequence = TokenSequence(list(prompt), sampler, end, chooser)
-        return Generation(sequence, context, controller, self.target.vocab, stops, lambda: self.contexts.seconds)
+        cached = common_prefix(context.tokens[0], prompt[:-1])
+
+        def rounds() -> Iterator[Round]:
+            begin(context, controller, sequence)
+            return speculate(context, controller, [sequence], self.target.vocab.eog)
+
+        return Generation(sequence, cached, self.target.vocab, stops, lambda: self.contexts.seconds, rounds)
 
     def drafters(self, mode: Mode = Mode.AUTO) -> list[Drafter]:
         """Who drafts in this mode, as far as contexts are open."""

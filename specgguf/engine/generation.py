@@ -2,14 +2,12 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from specgguf.llama.vocab import Vocab
-from specgguf.speculative.context import Context, common_prefix
-from specgguf.speculative.controller import Controller
-from specgguf.speculative.loop import Round, prefill, speculate
+from specgguf.speculative.loop import Round
 from specgguf.speculative.sequence import TokenSequence
 from specgguf.speculative.stats import Stats
 from specgguf.text.stream import TextStream
@@ -40,17 +38,18 @@ class Generation:
     def __init__(
         self,
         sequence: TokenSequence,
-        target: Context,
-        controller: Controller,
+        cached_tokens: int,
         vocab: Vocab,
         stops: Sequence[str],
         llama_s: Callable[[], float],
+        rounds: Callable[[], Iterable[Round]] = lambda: (),
     ) -> None:
-        """`llama_s` tells the seconds that all contexts together have spent inside llama.cpp so far."""
+        """`cached_tokens`: tokens of the prompt that the target's cache holds already; `llama_s` tells the seconds that
+        all contexts together have spent inside llama.cpp so far; `rounds` begins the work, where it is one answer's.
+        """
         self.seed = sequence.sampler.seed
         self.prompt_tokens = len(sequence.tokens)
-        self.cached_tokens = common_prefix(target.tokens[sequence.id], sequence.tokens[:-1])
-        """Tokens of the prompt that the target's cache held already."""
+        self.cached_tokens = cached_tokens
         self.text = ""
         self.tokens: list[int] = []
         self.finish_reason = "interrupted"
@@ -58,44 +57,53 @@ class Generation:
         self.stats = Stats()
         self.timings = Timings()
         self._sequence = sequence
-        self._target = target
-        self._controller = controller
         self._vocab = vocab
         self._stream = TextStream(stops)
         self._llama_s = llama_s
+        self._rounds = rounds
+        self._begin_s = time.perf_counter()
+        self._first: tuple[float, float, int] | None = None
+        """When the first round ended, the seconds inside llama.cpp by then, and how many tokens there were."""
         self._fresh = deque[Piece]()  # not yielded yet
 
     def __iter__(self) -> Iterator[str]:
         return (piece.text for piece in self.pieces())
 
     def pieces(self) -> Iterator[Piece]:
-        """The text as it is committed, with who guessed it."""
-        timings, begin = self.timings, time.perf_counter()
-        prefill(self._target, self._controller, self._sequence)
-        timings.prefill_s = time.perf_counter() - begin
-        first_end = first_llama = 0.0
-        first_tokens = 0
-        try:
-            for finished in speculate(self._target, self._controller, [self._sequence], self._vocab.eog):
-                self.stats.observe(finished)
-                self._commit(finished)
-                if not first_tokens:
-                    first_end, first_llama = time.perf_counter(), self._llama_s()
-                    first_tokens = len(self.tokens)
-                    timings.first_token_s = first_end - begin
-                while self._fresh:
-                    yield self._fresh.popleft()
-                if self.finish_reason == "stop_string":
-                    break
-            else:
-                ended = self.tokens and self.tokens[-1] in self._vocab.eog
-                self.finish_reason = "stop" if ended else "length"
-            yield Piece(self.flush())
-        finally:
-            if first_tokens:
-                timings.decode_s = time.perf_counter() - first_end
-                timings.llama_s = self._llama_s() - first_llama
-                timings.tokens_per_s = (len(self.tokens) - first_tokens) / max(timings.decode_s, 1e-9)
+        """The text as it is committed, with who guessed it. Raises ContextError where it cannot go on."""
+        self._begin_s = time.perf_counter()
+        for finished in self._rounds():
+            self.take(finished)
+            while self._fresh:
+                yield self._fresh.popleft()
+            if finished.error:
+                raise finished.error
+            if self.finish_reason == "stop_string":
+                break
+        else:
+            self.end()
+        yield Piece(self.flush())
+
+    def take(self, finished: Round) -> None:
+        """Take in what a round has brought."""
+        if not finished.output:
+            self.timings.prefill_s = time.perf_counter() - self._begin_s
+            return
+        self.stats.observe(finished)
+        self._commit(finished)
+        timings, now, llama_s = self.timings, time.perf_counter(), self._llama_s()
+        if not self._first:
+            self._first = now, llama_s, len(self.tokens)
+            timings.first_token_s = now - self._begin_s
+        first_s, first_llama_s, num_first = self._first
+        timings.decode_s, timings.llama_s = now - first_s, llama_s - first_llama_s
+        timings.tokens_per_s = (len(self.tokens) - num_first) / max(timings.decode_s, 1e-9)
+
+    def end(self) -> None:
+        """No round follows: say why, unless a stop string has ended it."""
+        if self.finish_reason != "stop_string":
+            ended = self.tokens and self.tokens[-1] in self._vocab.eog
+            self.finish_reason = "stop" if ended else "length"
 
     def flush(self) -> str:
         """Text not yielded yet. After an interruption: what is left of the answer."""

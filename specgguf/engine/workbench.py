@@ -11,7 +11,7 @@ from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.context import Context, Part
 from specgguf.speculative.controller import Fixed, Plain
 from specgguf.speculative.drafter import Drafter
-from specgguf.speculative.loop import prefill
+from specgguf.speculative.loop import begin
 from specgguf.speculative.sequence import TokenSequence
 
 
@@ -38,7 +38,9 @@ class Workbench:
         """A known answer token by token: each time the drafter has read all that the target computes before it."""
         sequence = TokenSequence(list(prompt), sampler, len(prompt) + len(answer))
         controller = Fixed(drafter, 0)
-        prefill(self._target, controller, sequence)
+        begin(self._target, controller, sequence)
+        for evaluated in self._target.feed(sequence.id, sequence.tokens[:-1]):
+            controller.read(evaluated, len(evaluated.tokens))
         for token in answer:
             yield sequence
             (evaluated,) = self._target.decode([Part(0, sequence.tokens[-1:], 1)], Plain(self.engine.widths).width(1))

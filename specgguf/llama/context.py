@@ -96,6 +96,7 @@ class LlamaContext(Context):
         self._held: dict[int, range | None] = {}
         """By sequence, the positions that its last batch has filled; None where that did not come to its end."""
         self.rollback = self._kind_of_rollback(model)
+        self.can_share = self.rollback is Rollback.PARTIAL and not self._window
         self._n_embd = int(lib.llama_model_n_embd(model.pointer))
         self._n_embd_out = int(lib.llama_model_n_embd_out(model.pointer))
         for tap in settings.taps:
@@ -184,13 +185,20 @@ class LlamaContext(Context):
         for sequence, tokens in enumerate(self.tokens):
             self._go_back(sequence, len(tokens))
 
-    def _mark(self, sequence: int, before_draft: bool = False) -> None:
+    def mark(self, sequence: int, before_draft: bool = False) -> None:
+        """As `Context.mark`."""
         if self.rollback is Rollback.CHECKPOINT or (self.rollback is Rollback.SNAPSHOTS and not before_draft):
             begin = time.perf_counter()
             length = len(self.tokens[sequence])
             self._go_back(sequence, length)
             self._states.save(sequence, length, before_draft)
             self.decode_s += time.perf_counter() - begin
+
+    def _share(self, source: int, sequence: int, length: int) -> None:
+        self._go_back(source, len(self.tokens[source]))
+        self._go_back(sequence, 0)
+        lib.llama_memory_seq_cp(self._memory, source, sequence, 0, length)
+        self._held[sequence] = range(length, length)
 
     def _go_back(self, sequence: int, length: int) -> None:
         """Make the cache hold the first `length` tokens of a sequence and no more.

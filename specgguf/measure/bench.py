@@ -27,7 +27,7 @@ from specgguf.measure.prompts import Prompt
 from specgguf.models.header import ModelHeader
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.context import common_prefix
-from specgguf.speculative.drafter import Draft, Drafter
+from specgguf.speculative.drafter import Draft, Drafter, while_possible
 from specgguf.speculative.policy.costs import DrafterTimes, WidthCosts
 from specgguf.speculative.sequence import TokenSequence
 
@@ -184,7 +184,7 @@ def _trace_head(
 
 
 def _guess(drafter: Drafter, sequence: TokenSequence, limit: int) -> Draft:
-    return drafter.draft(sequence, limit, lambda _: True)
+    return drafter.draft([sequence], [limit], while_possible)[0]
 
 
 def report(engine: Engine, measured: Sequence[Measured]) -> dict[str, Any]:

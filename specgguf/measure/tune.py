@@ -17,6 +17,7 @@ from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.model import Model
 from specgguf.measure.prompts import BENCH, built_in
 from specgguf.models.header import ModelHeader
+from specgguf.speculative.drafter import while_possible
 from specgguf.speculative.policy.costs import DrafterTimes, fixed_speed
 from specgguf.speculative.sequence import TokenSequence
 
@@ -63,7 +64,7 @@ def tune(engine: Engine, on_progress: Progress) -> Tuned:
             sweeps.append(workbench.time_widths(text[: depth + engine.max_width]))
             for drafter in workbench.drafters():
                 sequence = TokenSequence(text[:depth], sampler, depth + _STEPS)
-                draft = drafter.draft(sequence, _STEPS, lambda _: True)
+                (draft,) = drafter.draft([sequence], [_STEPS], while_possible)
                 if draft.tokens and repeat:  # the first of each has filled the caches
                     steps.setdefault(drafter.name, []).append(draft.seconds / len(draft.tokens))
         tuned.width_s[depth] = _shortest(sweeps[1:])

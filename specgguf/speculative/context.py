@@ -73,6 +73,8 @@ class Context(ABC):
         self.rollback_s = 0.0
         """Seconds spent on evaluating tokens again that a cut had taken along; not in `decode_s`."""
         self.rollback = Rollback.PARTIAL
+        self.can_share = False
+        """Whether a sequence can have tokens of another without evaluating them."""
         self.n_ctx = n_ctx
         self.n_batch = n_batch
         self.max_rows = max_rows
@@ -85,8 +87,12 @@ class Context(ABC):
         `parts`.
         """
 
-    def _mark(self, sequence: int, before_draft: bool = False) -> None:  # noqa: B027 (most caches need nothing)
+    def mark(self, sequence: int, before_draft: bool = False) -> None:  # noqa: B027 (most caches need nothing)
         """The sequence may be cut back to what it holds now: prepare for that, where it takes preparation."""
+
+    def _share(self, source: int, sequence: int, length: int) -> None:
+        """Let a sequence have the first `length` tokens of another, and no more; asked for only if `can_share`."""
+        raise NotImplementedError
 
     def decode(self, parts: Sequence[Part], width: int = 0) -> list[Evaluated]:
         """Append tokens to one or several sequences, in one batch.
@@ -104,7 +110,7 @@ class Context(ABC):
             raise ValueError(f"no room for {count} tokens in a context of {self.n_ctx}")
         for part in parts:
             if part.rows > 1:  # draft tokens, of which some may be rejected
-                self._mark(part.sequence, before_draft=True)
+                self.mark(part.sequence, before_draft=True)
         padded = _padded(parts, padding) if padding else parts
         logits, hidden = self._evaluate(padded)
         return self._appended(parts, logits, hidden)
@@ -127,6 +133,25 @@ class Context(ABC):
             raise ValueError(f"cannot keep {length} of {len(tokens)} tokens")
         del tokens[length:]
 
+    def adopt(self, sequence: int, tokens: Sequence[int]) -> int:
+        """Make a sequence hold as much of the beginning of `tokens` as any sequence holds; how much that is.
+
+        Nothing is evaluated for it.
+        """
+        lengths = {one: common_prefix(self.tokens[one], tokens) for one in self._sources(sequence)}
+        best = max(lengths, key=lambda one: lengths[one])
+        if best == sequence:
+            self.truncate(sequence, lengths[best])
+        else:
+            self._share(best, sequence, lengths[best])
+            self.tokens[sequence][:] = tokens[: lengths[best]]
+        return lengths[best]
+
+    def _sources(self, sequence: int) -> list[int]:
+        """Whose tokens a sequence can have, itself first."""
+        others = range(len(self.tokens)) if self.can_share else ()
+        return [sequence, *(one for one in others if one != sequence)]
+
     def clear(self) -> None:
         """Forget all sequences."""
         for sequence in range(len(self.tokens)):
@@ -143,7 +168,7 @@ class Context(ABC):
             chunk = tokens[start : start + self.n_batch]
             wanted = max(0, rows + len(chunk) - (len(tokens) - start))
             yield from self.decode([Part(sequence, chunk, wanted)])
-        self._mark(sequence)
+        self.mark(sequence)
 
     def sync(self, sequence: int, tokens: Sequence[int], rows: int = 0) -> Logits:
         """The same at once: the logits of the last `rows` tokens.

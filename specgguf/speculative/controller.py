@@ -1,10 +1,12 @@
 """How many tokens to draft, by whom, and in batches of which width they are verified."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from specgguf.speculative.context import Evaluated
-from specgguf.speculative.drafter import Draft, Drafter
+from specgguf.speculative.drafter import Draft, Drafter, while_possible
+from specgguf.speculative.policy.length import LengthRule
 from specgguf.speculative.policy.policy import Policy
 from specgguf.speculative.sequence import TokenSequence
 from specgguf.speculative.verify import Verdict
@@ -13,11 +15,21 @@ from specgguf.speculative.verify import Verdict
 class RoundTimes(NamedTuple):
     """Seconds that the target has spent in a round.
 
-    `rollback_s`: on evaluating again what the rejection of an earlier draft had taken along.
+    `rollback_s`: on evaluating again what the rejection of an earlier draft had taken along. `num_read`: tokens of
+    prompts that were evaluated in the same batch.
     """
 
     verify_s: float
     rollback_s: float
+    num_read: int = 0
+
+
+class Outcome(NamedTuple):
+    """What came of a draft."""
+
+    sequence: TokenSequence
+    draft: Draft
+    verdict: Verdict
 
 
 class Controller(Protocol):
@@ -38,13 +50,7 @@ class Controller(Protocol):
     def width(self, rows: int) -> int:
         """How wide a batch of so many rows is made."""
 
-    def observe(
-        self,
-        sequences: Sequence[TokenSequence],
-        drafts: Sequence[Draft],
-        verdicts: Sequence[Verdict],
-        times: RoundTimes,
-    ) -> None:
+    def observe(self, outcomes: Sequence[Outcome], times: RoundTimes) -> None:
         """Learn from a round: what came of the drafts, and how long it took."""
 
 
@@ -70,13 +76,7 @@ class Plain:
         """The next width there is."""
         return min((width for width in self._widths if width >= rows), default=rows)
 
-    def observe(
-        self,
-        sequences: Sequence[TokenSequence],
-        drafts: Sequence[Draft],
-        verdicts: Sequence[Verdict],
-        times: RoundTimes,
-    ) -> None:
+    def observe(self, outcomes: Sequence[Outcome], times: RoundTimes) -> None:
         """Learns nothing."""
 
 
@@ -98,28 +98,16 @@ class Fixed(Plain):
 
     def draft(self, sequences: Sequence[TokenSequence], limits: Sequence[int]) -> list[Draft]:
         """As many as allowed."""
-        return [
-            self._drafter.draft(sequence, min(limit, self._num_draft), lambda _: True)
-            for sequence, limit in zip(sequences, limits, strict=True)
-        ]
+        return self._drafter.draft(sequences, [min(limit, self._num_draft) for limit in limits], while_possible)
 
-    def observe(
-        self,
-        sequences: Sequence[TokenSequence],
-        drafts: Sequence[Draft],
-        verdicts: Sequence[Verdict],
-        times: RoundTimes,
-    ) -> None:
+    def observe(self, outcomes: Sequence[Outcome], times: RoundTimes) -> None:
         """Tell the drafter what came of it."""
-        for sequence, draft, verdict in zip(sequences, drafts, verdicts, strict=True):
+        for sequence, draft, verdict in outcomes:
             self._drafter.accept(sequence, len(draft.tokens), verdict.accepted)
 
 
 class Auto:
-    """As many tokens as pay, in every round from the drafter that promises most.
-
-    While several sequences share a batch nothing is drafted yet: their own tokens fill it.
-    """
+    """As many tokens as pay for one sequence, in every round from the drafter that promises most."""
 
     def __init__(
         self, policy: Policy, drafters: Sequence[Drafter], on_change: Callable[[str], object] = lambda _: None
@@ -132,11 +120,7 @@ class Auto:
     def begin(self, sequence: TokenSequence, num_kept: int) -> int:
         """As many as all drafters can go on from."""
         self._policy.begin(len(sequence.tokens))
-        most = -1
-        while num_kept != most:  # whoever was asked before one that needs more goes back further, too
-            most = num_kept
-            for drafter, _ in self._drafters:
-                num_kept = drafter.begin(sequence, num_kept)
+        num_kept = agree([drafter for drafter, _ in self._drafters], sequence, num_kept)
         for drafter, rule in self._drafters:
             rule.begin(drafter.backlog(sequence))
         return num_kept
@@ -148,10 +132,9 @@ class Auto:
 
     def draft(self, sequences: Sequence[TokenSequence], limits: Sequence[int]) -> list[Draft]:
         """The proposal with the greatest value, cut to its most valuable beginning; none if nothing pays."""
-        self._policy.costs_at(max(len(sequence.tokens) for sequence in sequences))
-        if len(sequences) > 1:
-            return [Draft() for _ in sequences]
-        return [self._best(sequences[0], min(limits[0], self._policy.pace.costs.cap))]
+        (sequence,), (limit,) = sequences, limits
+        self._policy.costs_at(len(sequence.tokens))
+        return [self._best(sequence, min(limit, self._policy.pace.costs.cap))]
 
     def _best(self, sequence: TokenSequence, limit: int) -> Draft:
         """Drafters are asked in the order of what they promise, as long as that is more than what there is.
@@ -163,7 +146,7 @@ class Auto:
         for promise, drafter, rule in sorted(promises, key=lambda entry: -entry[0]):
             if gain > promise:
                 break
-            draft = drafter.draft(sequence, limit, rule.go_on)
+            (draft,) = drafter.draft([sequence], [limit], partial(_go_on, rule))
             count, worth = rule.choose(draft.probabilities)
             if draft.probabilities and (worth > gain or not drafter.is_free):
                 draft.tokens, draft.unsent = draft.tokens[:count], draft.tokens[count:]
@@ -176,19 +159,10 @@ class Auto:
         """The cheapest width with room for the rows."""
         return self._policy.pace.costs.width(rows)
 
-    def observe(
-        self,
-        sequences: Sequence[TokenSequence],
-        drafts: Sequence[Draft],
-        verdicts: Sequence[Verdict],
-        times: RoundTimes,
-    ) -> None:
+    def observe(self, outcomes: Sequence[Outcome], times: RoundTimes) -> None:
         """Hand on what was learned."""
         pace = self._policy.pace
-        if len(sequences) > 1:
-            pace.costs.observe(pace.costs.width(len(sequences)), times.verify_s)
-            return
-        for sequence, draft, verdict in zip(sequences, drafts, verdicts, strict=True):
+        for sequence, draft, verdict in outcomes:
             lost = pace.observe(len(draft.tokens), len(verdict.output), times.verify_s, draft.seconds, times.rollback_s)
             for drafter, rule in self._drafters:
                 parked = rule.parked
@@ -199,3 +173,17 @@ class Auto:
                     rule.pass_over(len(verdict.output))
                 if rule.parked is not parked:
                     self._on_change(f"{drafter.name}: {rule.explain()}")
+
+
+def agree(drafters: Sequence[Drafter], sequence: TokenSequence, num_kept: int) -> int:
+    """A text begins or goes on: how many of the tokens that the target has kept all drafters can go on from."""
+    most = -1
+    while num_kept != most:  # whoever was asked before one that needs more goes back further, too
+        most = num_kept
+        for drafter in drafters:
+            num_kept = drafter.begin(sequence, num_kept)
+    return num_kept
+
+
+def _go_on(rule: LengthRule, probabilities: Sequence[Sequence[float]]) -> Sequence[int]:
+    return (0,) if rule.go_on(probabilities[0]) else ()

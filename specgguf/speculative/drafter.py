@@ -1,14 +1,19 @@
 """What a drafter is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from specgguf.speculative.context import Evaluated
 from specgguf.speculative.sequence import TokenSequence
 
-GoOn = Callable[[Sequence[float]], bool]
-"""Whether to draft one more token, given the probabilities of those drafted so far."""
+GoOn = Callable[[Sequence[Sequence[float]]], Collection[int]]
+"""Which drafts to continue by one more token, as their places, given the probabilities of the tokens of each so far."""
+
+
+def while_possible(probabilities: Sequence[Sequence[float]]) -> Collection[int]:
+    """A `GoOn`: every draft, as far as its limit allows."""
+    return range(len(probabilities))
 
 
 @dataclass(slots=True)
@@ -57,8 +62,11 @@ class Drafter(Protocol):
     def backlog(self, sequence: TokenSequence) -> int:
         """How many tokens it would have to decode before its first draft."""
 
-    def draft(self, sequence: TokenSequence, limit: int, go_on: GoOn) -> Draft:
-        """At most `limit` tokens that may follow the sequence; `go_on` is asked before each, the first one too."""
+    def draft(self, sequences: Sequence[TokenSequence], limits: Sequence[int], go_on: GoOn) -> list[Draft]:
+        """For each sequence at most as many tokens as its limit; `go_on` is asked before each step, the first one too.
+
+        One that knows a single sequence is asked for no more.
+        """
 
     def accept(self, sequence: TokenSequence, sent: int, accepted: int) -> None:
         """Of its last draft the first `sent` tokens were verified, and the first `accepted` of them were right."""

@@ -17,7 +17,7 @@ class Chooser(Protocol):
         """As `Sampler.sample`."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class TokenSequence:
     """The tokens of a prompt and of its answer so far, and how the answer is chosen."""
 

@@ -33,18 +33,19 @@ class OracleDrafter:
     def backlog(self, sequence):
         return 0
 
-    def draft(self, sequence, limit, go_on):
+    def draft(self, sequences, limits, go_on):
+        (sequence,), (limit,) = sequences, limits
         # Exactly what the cache holds has been read, each token at its own place.
         expected = [[sequence.id, position, token] for position, token in enumerate(sequence.tokens[:-1])]
         assert self.states == expected
         draft = Draft(self.name)
-        while len(draft.tokens) < limit and go_on(draft.probabilities):
+        while len(draft.tokens) < limit and go_on([draft.probabilities]):
             logits = self.logits_of([*sequence.tokens, *draft.tokens])
             right = sequence.sampler.sample(logits, sequence.tokens, draft.tokens)
             draft.tokens.append(right if len(draft.tokens) < self.num_right else (right + 1) % len(logits))
             draft.probabilities.append(0.99 if len(draft.tokens) <= self.num_right else 0.5)
             draft.seconds += self.step_s
-        return draft
+        return [draft]
 
     def accept(self, sequence, sent, accepted):
         self.calls.append((sent, accepted))

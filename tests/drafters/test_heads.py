@@ -11,6 +11,7 @@ from specgguf.drafters.mtp import AssistantDrafter, MtpDrafter
 from specgguf.drafters.unread import Unread
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.context import NEXTN, Evaluated
+from specgguf.speculative.drafter import while_possible
 from specgguf.speculative.sequence import TokenSequence
 from tests.drafters.toy_head import WIDTH, ToyHead, encoded, hidden_state
 from tests.speculative.toy import NUM_TOKENS
@@ -98,7 +99,7 @@ class Reader:
         return draft
 
     def draft(self, limit):
-        return self.drafter.draft(self.sequence([*self.held, self.next]), limit, lambda _: True)
+        return self.drafter.draft([self.sequence([*self.held, self.next])], [limit], while_possible)[0]
 
     def read(self, tokens, kept):
         """The rows are in memory that is used again."""
@@ -250,7 +251,7 @@ def test_a_draft_ends_with_an_end_token_and_where_the_context_ends(make):
 def test_a_draft_of_which_nothing_is_wanted_costs_nothing(make):
     reader = fresh(make, [1, 2, 3])
     before = len(reader.head.batches)
-    assert reader.drafter.draft(reader.sequence([1, 2, 3]), 3, lambda _: False).tokens == []
+    assert reader.drafter.draft([reader.sequence([1, 2, 3])], [3], lambda _: ())[0].tokens == []
     assert len(reader.head.batches) == before
 
 

@@ -14,6 +14,7 @@ from specgguf.drafters.ngram import NgramDrafter
 from specgguf.drafters.suffix import SuffixIndex
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.controller import Fixed
+from specgguf.speculative.drafter import while_possible
 from specgguf.speculative.sequence import TokenSequence
 from tests.speculative.toy import NUM_TOKENS, ToyContext, reference, rounds, run, table
 
@@ -23,7 +24,7 @@ def sequence_of(tokens):
 
 
 def propose(drafter, tokens, limit):
-    return drafter.draft(sequence_of(tokens), limit, lambda _: True)
+    return drafter.draft([sequence_of(tokens)], [limit], while_possible)[0]
 
 
 def report_to(drafter, accepted, sent):

@@ -16,7 +16,7 @@ from specgguf.models.header import ModelHeader
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.controller import Plain
 from specgguf.speculative.drafter import Draft
-from specgguf.speculative.loop import prefill, speculate
+from specgguf.speculative.loop import begin, speculate
 from specgguf.speculative.sequence import TokenSequence
 from tests.tiny import num_tokens
 
@@ -56,8 +56,8 @@ def answer(context, controller, prompt, count, sampler=SAMPLERS[0], eog=()):
     controller.draft = draft
     sequence = TokenSequence(list(prompt), sampler, len(prompt) + count)
     try:
-        prefill(context, controller, sequence)
-        rounds = [(drafts[-1], one.output) for one in speculate(context, controller, [sequence], eog)]
+        begin(context, controller, sequence)
+        rounds = [(drafts[-1], one.output) for one in speculate(context, controller, [sequence], eog) if one.output]
     finally:
         controller.draft = make
     return Answer(sequence.tokens[len(prompt) :], rounds)
@@ -96,12 +96,12 @@ class Corrupted:
     def __getattr__(self, name):
         return getattr(self._drafter, name)
 
-    def draft(self, sequence, limit, go_on):
-        draft = self._drafter.draft(sequence, limit, go_on)
+    def draft(self, sequences, limits, go_on):
+        (draft,) = drafts = self._drafter.draft(sequences, limits, go_on)
         self._is_next = not self._is_next
         if self._is_next and len(draft.tokens) > 1:
             draft.tokens[1] = (draft.tokens[1] + 1) % num_tokens()
-        return draft
+        return drafts
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from specgguf.drafters.model import ModelDrafter
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.controller import Fixed, Plain
 from specgguf.speculative.drafter import Draft
-from specgguf.speculative.loop import prefill, speculate
+from specgguf.speculative.loop import begin, speculate
 from specgguf.speculative.sequence import TokenSequence
 from tests.speculative.toy import NUM_TOKENS, PLAIN, ToyContext, blend, reference, rounds, run, table
 
@@ -165,19 +165,23 @@ def test_a_text_ends_with_the_first_end_token_even_inside_an_accepted_block():
     eog=eogs,
     lengths=st.lists(st.integers(1, 40), min_size=3, max_size=3),
     num_draft=st.integers(0, 4),
+    beside=st.sampled_from([0, 3, 128]),
 )
-def test_sequences_that_share_a_batch_say_what_each_says_alone(seed, samplers, prompts, eog, lengths, num_draft):
+def test_sequences_that_share_a_batch_say_what_each_says_alone(
+    seed, samplers, prompts, eog, lengths, num_draft, beside
+):
     target = ToyContext(table(seed), n_ctx=70, max_rows=12, n_seq=3)
-    draft = ToyContext(blend(table(seed), table(seed + 1), 0.8), n_ctx=70, max_rows=1, n_seq=3)
+    draft = ToyContext(blend(table(seed), table(seed + 1), 0.8), n_ctx=70, max_rows=3, n_seq=3)
     controller = Fixed(ModelDrafter(draft, NUM_TOKENS, eog), num_draft) if num_draft else PLAIN
     sequences = [
         TokenSequence(list(prompt), sampler, len(prompt) + length, id=number)
         for number, (prompt, sampler, length) in enumerate(zip(prompts, samplers, lengths, strict=False))
     ]
     for sequence in sequences:
-        prefill(target, controller, sequence)
-    for one in speculate(target, controller, sequences, eog):
-        assert target.tokens[one.sequence] == sequences[one.sequence].tokens[:-1]
+        begin(target, controller, sequence)
+    for one in speculate(target, controller, list(sequences), eog, beside):
+        if one.output:
+            assert target.tokens[one.sequence] == sequences[one.sequence].tokens[:-1]
     for number, prompt in enumerate(prompts):
         alone = reference(target.logits_of, samplers[number], prompt, eog, lengths[number], target.n_ctx)
         assert sequences[number].tokens == [*prompt, *alone]
@@ -187,8 +191,8 @@ def test_sequences_share_their_batches():
     target = ToyContext(table(5), n_seq=3)
     sequences = [TokenSequence([1, 2, number], Sampler(), 3 + 10 * (number + 1), id=number) for number in range(3)]
     for sequence in sequences:
-        prefill(target, PLAIN, sequence)
+        begin(target, PLAIN, sequence)
     batches, decode = [], target.decode
     target.decode = lambda parts, width=0: batches.append(len(parts)) or decode(parts, width)
     list(speculate(target, PLAIN, sequences, ()))
-    assert batches == [3] * 10 + [2] * 10 + [1] * 10
+    assert batches == [3] + [3] * 10 + [2] * 10 + [1] * 10

@@ -7,7 +7,7 @@ import numpy as np
 
 from specgguf.speculative.context import Context
 from specgguf.speculative.controller import Plain
-from specgguf.speculative.loop import prefill, speculate
+from specgguf.speculative.loop import begin, speculate
 from specgguf.speculative.sequence import TokenSequence
 
 NUM_TOKENS = 6
@@ -41,6 +41,11 @@ class ToyContext(Context):
         self.caches: list[list[int]] = [[] for _ in range(n_seq)]
         self.evaluated: list[int] = []
 
+        self.can_share = True
+
+    def _share(self, source, sequence, length):
+        self.caches[sequence][:] = self.caches[source][:length]
+
     @property
     def cache(self):
         return self.caches[0]
@@ -73,8 +78,8 @@ def reference(logits_of, sampler, prompt, eog, max_tokens, n_ctx=10_000):
 def rounds(target, controller, sampler, prompt, eog=(), max_tokens=50):
     """The loop's rounds for one text."""
     sequence = TokenSequence(list(prompt), sampler, len(prompt) + max_tokens)
-    prefill(target, controller, sequence)
-    return speculate(target, controller, [sequence], eog)
+    begin(target, controller, sequence)
+    return (one for one in speculate(target, controller, [sequence], eog) if one.output)
 
 
 def run(target, controller, sampler, prompt, eog=(), max_tokens=50):
