@@ -8,9 +8,6 @@ from specgguf.speculative.context import Context, Evaluated, Logits, Part, commo
 from specgguf.speculative.drafter import Draft, GoOn
 from specgguf.speculative.sequence import TokenSequence
 
-_TOGETHER = 16
-"""Tokens that a sequence may miss to be evaluated in the same batch as others'; more are read before."""
-
 
 class ModelDrafter:
     """Drafts with a model that has the target's tokenizer and draws the target's noise.
@@ -69,19 +66,19 @@ class ModelDrafter:
 
     def _step(self, drafted: Sequence[tuple[TokenSequence, Sequence[int]]]) -> list[Logits]:
         """The logits, shape (n_vocab,), of what follows each sequence and what is drafted of it."""
-        context = self._context
-        parts = [Part(one.id, tokens[-1:] or self._missed(one), 1) for one, tokens in drafted]
+        context, share = self._context, self._context.n_batch // len(drafted)
+        parts = [Part(one.id, tokens[-1:] or self._missed(one, share), 1) for one, tokens in drafted]
         batch = context.decode(parts)
         for one, tokens in drafted:
             if not tokens:
                 context.mark(one.id)
         return [evaluated.logits[0, : self._num_shared] for evaluated in batch]
 
-    def _missed(self, sequence: TokenSequence) -> Sequence[int]:
-        """Its last tokens, those before them being in the cache."""
+    def _missed(self, sequence: TokenSequence, most: int) -> Sequence[int]:
+        """Its last tokens, at most so many, those before them being in the cache."""
         tokens = sequence.tokens
         held = min(len(tokens) - self.backlog(sequence), len(tokens) - 1)
-        if len(tokens) - held > _TOGETHER:
+        if len(tokens) - held > most:
             held = len(tokens) - 1
             self._context.sync(sequence.id, tokens[:held])
         else:

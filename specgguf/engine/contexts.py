@@ -29,14 +29,17 @@ class Contexts:
         num_threads: int,
         arithmetic: Arithmetic,
         exact: ExactChoice | None,
+        max_rows: int,
     ) -> None:
-        """`arithmetic`: the usual one; that of exact mode, if it is wanted, comes with `exact`."""
+        """`arithmetic`: the usual one; that of exact mode, if it is wanted, comes with `exact`. `max_rows`: of the
+        target's batches."""
         self._model = target
         self._has_own_heads = has_own_heads
         self._settings = settings
         self._num_threads = num_threads
         self._arithmetic = arithmetic
         self._exact = exact
+        self._max_rows = max_rows
         self._resources = ExitStack()
         self.all: list[LlamaContext] = []
         """The target's, then a draft model's; none while nothing is open."""
@@ -56,19 +59,19 @@ class Contexts:
         return contexts + sum(head.decode_s for head in self._heads)
 
     def open(
-        self, n_ctx: int, draft: Model | None, num_shared: int, drop_draft: Callable[[str], object]
+        self, n_ctx: int, draft: Model | None, num_shared: int, drop_draft: Callable[[str], object], n_seq: int = 1
     ) -> LlamaContext:
         """Open everything, instead of what is open.
 
         `draft`: a draft model or head; `num_shared`: ids that it shares with the target; `drop_draft` is told why it
-        cannot draft. Raises ContextError where there is no memory for the target's context.
+        cannot draft; `n_seq`: sequences that share the `n_ctx` cells, and then heads do not draft. Raises ContextError
+        where there is no memory for the target's context.
         """
         self.close()
-        taps = taps_of(draft.header.kind, draft.header.gguf) if draft else ()
-        taps += (NEXTN,) if self._has_own_heads and NEXTN not in taps else ()
-        width = max(self._exact.widths) if self._exact else self._settings.draft_max + 1
+        taps = taps_of(draft.header.kind, draft.header.gguf) if draft and n_seq == 1 else ()
+        taps += (NEXTN,) if self._has_own_heads and NEXTN not in taps and n_seq == 1 else ()
         arithmetic = self._exact.arithmetic if self._exact else self._arithmetic
-        context = self._open_context(self._model, n_ctx, width, arithmetic, taps)
+        context = self._open_context(self._model, n_ctx, self._max_rows, arithmetic, taps, n_seq, n_ctx)
         if context.rollback is Rollback.NONE:
             drop_draft(f"the target: {_CANNOT_GO_BACK}")
             return context
@@ -77,7 +80,7 @@ class Contexts:
                 self._add_draft(draft, num_shared, context)
             except ContextError as error:
                 drop_draft(error.message)
-        if self._has_own_heads:
+        if self._has_own_heads and n_seq == 1:
             self._add_head(DraftKind.MTP, self._model, context)
         return context
 
@@ -92,11 +95,13 @@ class Contexts:
         self._resources.close()
 
     def _add_draft(self, draft: Model, num_shared: int, context: LlamaContext) -> None:
+        n_seq = context.settings.n_seq
         if draft.header.kind is not DraftKind.MODEL:
-            self._add_head(draft.header.kind, draft, context)
+            if n_seq == 1:
+                self._add_head(draft.header.kind, draft, context)
             return
         n_ctx = min(context.n_ctx, draft.n_ctx_train, self._settings.draft_n_ctx or context.n_ctx)
-        drafting = self._open_context(draft, n_ctx, 1, self._arithmetic)
+        drafting = self._open_context(draft, n_ctx, n_seq, self._arithmetic, n_seq=n_seq, n_cells=context.n_ctx)
         if drafting.rollback is Rollback.NONE:
             self.all.remove(drafting)
             drafting.close()
@@ -109,7 +114,14 @@ class Contexts:
         self._heads.append(head)
 
     def _open_context(
-        self, model: Model, n_ctx: int, max_rows: int, arithmetic: Arithmetic, taps: tuple[int, ...] = ()
+        self,
+        model: Model,
+        n_ctx: int,
+        max_rows: int,
+        arithmetic: Arithmetic,
+        taps: tuple[int, ...] = (),
+        n_seq: int = 1,
+        n_cells: int | None = None,
     ) -> LlamaContext:
         settings = ContextSettings(
             n_ctx=n_ctx,
@@ -118,6 +130,8 @@ class Contexts:
             cache_type_v=arithmetic.cache_type_v,
             max_rows=max_rows,
             n_batch=N_BATCH,
+            n_seq=n_seq,
+            n_cells=n_cells,
             replay_width=1 if self._exact else None,
             taps=taps,
         )

@@ -12,7 +12,7 @@ from specgguf.engine.contexts import Contexts
 from specgguf.engine.generation import Generation
 from specgguf.engine.heads import load_draft
 from specgguf.engine.memory import CostStore, Memory
-from specgguf.engine.settings import EngineSettings, Mode
+from specgguf.engine.settings import MAX_PARALLEL, EngineSettings, Mode
 from specgguf.errors import ContextError, ModelError, UsageError, about
 from specgguf.exact.choice import WidthSurvey, candidates
 from specgguf.exact.profiles import Profiles
@@ -29,6 +29,7 @@ from specgguf.speculative.drafter import Drafter
 from specgguf.speculative.loop import Round, begin, speculate
 from specgguf.speculative.policy.depths import level_of
 from specgguf.speculative.sequence import Chooser, TokenSequence
+from specgguf.speculative.together import Together
 
 _LEAST_CTX = 4096
 _ENOUGH = 24
@@ -67,7 +68,7 @@ class Engine:
             check_cache_type("--cache-type-k", self._arithmetics[0].cache_type_k)
         with about("cache-type-v"):
             check_cache_type("--cache-type-v", self._arithmetics[0].cache_type_v)
-        layers = num_layers("--gpu-layers", settings.n_gpu_layers)
+        self.num_gpu_layers = layers = num_layers("--gpu-layers", settings.n_gpu_layers)
         draft_layers = num_layers("--draft-gpu-layers", settings.draft_n_gpu_layers)
         with about("target"):
             target_header = ModelHeader.of_file(target, "target")
@@ -98,13 +99,26 @@ class Engine:
                 check_ctx("--draft-ctx", settings.draft_n_ctx, self.draft)
             self._models = resources.pop_all()
         usual = self._arithmetics[0]
-        self.contexts = Contexts(self.target, self._has_own_heads, settings, self.num_threads, usual, self.exact_choice)
+        self.contexts = Contexts(
+            self.target,
+            self._has_own_heads,
+            settings,
+            self.num_threads,
+            usual,
+            self.exact_choice,
+            self.max_width,
+        )
         self._told: set[str] = set()  # modes said to have no drafter, drafters said to be hardly ever right
         self.costs = CostStore(survey, self._arithmetic, profiles)
         vocab = self.target.vocab
         tables = self.costs.load(self.draft.header if self.draft else None, measured)
         self.memory = Memory(self.max_width - 1, self.widths, vocab.eog, vocab.num_tokens, tables)
         """What is remembered from text to text."""
+
+    @property
+    def cache_types(self) -> tuple[str, str]:
+        """Of the cells of keys and of values."""
+        return self._arithmetic.cache_type_k, self._arithmetic.cache_type_v
 
     @property
     def mode(self) -> Mode:
@@ -120,7 +134,9 @@ class Engine:
     @property
     def max_width(self) -> int:
         """The widest batch of the target that gives logits for all its tokens."""
-        return max(self.widths, default=self.settings.draft_max + 1)
+        num_parallel = MAX_PARALLEL if self.settings.num_parallel is None else self.settings.num_parallel
+        together = MAX_PARALLEL if num_parallel > 1 else 1
+        return max(self.widths, default=max(self.settings.draft_max + 1, together))
 
     @functools.cached_property
     def template(self) -> ChatTemplate:
@@ -161,19 +177,19 @@ class Engine:
         wanted = num_prompt + (_ROOM if max_tokens is None else max_tokens)
         return min(self.target.n_ctx_train, max(_LEAST_CTX, wanted))
 
-    def open(self, n_ctx: int) -> LlamaContext:
-        """The target's context, for at least `n_ctx` tokens; the drafters' are opened with it.
+    def open(self, n_ctx: int, n_seq: int = 1) -> LlamaContext:
+        """The target's context, for at least `n_ctx` tokens of `n_seq` sequences; the drafters' are opened with it.
 
         Where a context is too small, a new one has at least twice its size, so that it seldom happens. A draft for
         which there is no memory is dropped. Raises ContextError where there is none for the target.
         """
         held = self.contexts.target
-        if held and held.n_ctx >= n_ctx:
+        if held and held.n_ctx >= n_ctx and held.settings.n_seq == n_seq:
             return held
-        if held:
+        if held and n_seq == 1:
             n_ctx = min(self.target.n_ctx_train, max(n_ctx, 2 * held.n_ctx))
         num_shared = self.parity.num_shared if self.parity else 0
-        return self.contexts.open(n_ctx, self.draft, num_shared, self._drop_draft)
+        return self.contexts.open(n_ctx, self.draft, num_shared, self._drop_draft, n_seq)
 
     def generate(
         self,
@@ -192,21 +208,11 @@ class Engine:
         length, 0 plain decoding. `chooser` stands around `sampler` for the target's choices. `grammar` is what the
         answer must be of. Raises UsageError for an empty prompt, ContextError for a prompt longer than the context.
         """
-        if not prompt:
-            raise UsageError("the prompt has no tokens", "give some text")
-        n_ctx = self.n_ctx_for(len(prompt), max_tokens)
-        if len(prompt) > n_ctx:
-            most = self.target.n_ctx_train
-            larger = f" or give a larger --ctx: the model knows {most}" if n_ctx < most else ": the model knows no more"
-            raise ContextError(f"the prompt has {len(prompt)} tokens, the context {n_ctx}", f"shorten it{larger}")
-        context = self.open(n_ctx)
-        if grammar:
-            sampler = replace(sampler, grammar=grammar.begin(self.target.vocab, len(prompt)))
+        sequence = self.sequence(prompt, sampler, max_tokens, grammar)
+        sequence.chooser = chooser
+        context = self.open(self.n_ctx_for(len(prompt), max_tokens))
         mode = mode or (Mode.FIXED if num_draft is not None else self.mode)
-        controller = self._controller(mode if context.rollback is not Rollback.NONE else Mode.OFF, num_draft)
-        # As many as if this were the first text, whatever earlier ones have made of the context.
-        end = n_ctx + 1 if max_tokens is None else len(prompt) + max_tokens
-        sequence = TokenSequence(list(prompt), sampler, end, chooser)
+        controller = self.controller(mode if context.rollback is not Rollback.NONE else Mode.OFF, num_draft)
         cached = common_prefix(context.tokens[0], prompt[:-1])
 
         def rounds() -> Iterator[Round]:
@@ -214,6 +220,23 @@ class Engine:
             return speculate(context, controller, [sequence], self.target.vocab.eog)
 
         return Generation(sequence, cached, self.target.vocab, stops, lambda: self.contexts.seconds, rounds)
+
+    def sequence(
+        self, prompt: Sequence[int], sampler: Sampler, max_tokens: int | None, grammar: GrammarText | None
+    ) -> TokenSequence:
+        """A text that begins with `prompt`. Errors as in `generate`."""
+        if not prompt:
+            raise UsageError("the prompt has no tokens", "give some text")
+        n_ctx = self.n_ctx_for(len(prompt), max_tokens)
+        if len(prompt) > n_ctx:
+            most = self.target.n_ctx_train
+            larger = f" or give a larger --ctx: the model knows {most}" if n_ctx < most else ": the model knows no more"
+            raise ContextError(f"the prompt has {len(prompt)} tokens, the context {n_ctx}", f"shorten it{larger}")
+        if grammar:
+            sampler = replace(sampler, grammar=grammar.begin(self.target.vocab, len(prompt)))
+        # As many as if this were the first text, whatever earlier ones have made of the context.
+        end = n_ctx + 1 if max_tokens is None else min(len(prompt) + max_tokens, n_ctx + 1)
+        return TokenSequence(list(prompt), sampler, end)
 
     def drafters(self, mode: Mode = Mode.AUTO) -> list[Drafter]:
         """Who drafts in this mode, as far as contexts are open."""
@@ -255,12 +278,15 @@ class Engine:
         self.contexts.close()
         self._models.close()
 
-    def _controller(self, mode: Mode, num_draft: int | None) -> Controller:
+    def controller(self, mode: Mode, num_draft: int | None = None) -> Controller:
+        """Who decides how much is drafted, for the contexts that are open."""
         drafters = self.drafters(mode)
         num_draft = self.settings.draft_max if num_draft is None else num_draft
         if mode.needs_model and num_draft and not drafters and mode not in self._told:
             self._told.add(mode)
             self._on_notice(f"--speculate {mode}: there is no such draft here, so nothing is drafted")
+        if mode.is_adaptive and self.contexts.target and self.contexts.target.settings.n_seq > 1:
+            return Together(self.memory.policy, drafters)
         if mode.is_adaptive:
             return Auto(self.memory.policy, drafters, self._changed)
         if mode is Mode.FIXED and drafters and num_draft:

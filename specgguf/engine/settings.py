@@ -11,6 +11,8 @@ DRAFT_MAX = 16
 """Default of the draft tokens per round at most."""
 DRAFT_MAX_FIXED = 4
 """The same for fixed drafting, where every round has as many."""
+MAX_PARALLEL = 64
+"""Texts in one batch at most."""
 CHAT_CTX = 8192
 """Default context of a chat in tokens, if the model knows so many."""
 CHAT_TEMPERATURE = 0.8
@@ -82,6 +84,8 @@ class EngineSettings:
     """Whether heads inside the target's own file draft."""
     exact: bool = False
     """Whether batches keep to widths that give equal bits."""
+    num_parallel: int | None = 1
+    """Texts that a `Pool` answers in one batch at most; None: as many as pay."""
 
     @property
     def draft_max(self) -> int:

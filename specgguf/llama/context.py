@@ -53,6 +53,8 @@ class ContextSettings:
     """Tokens of one batch at most: the chunk of a prefill, and the bound of a draft."""
     n_seq: int = 1
     """Sequences that share the cache."""
+    n_cells: int | None = None
+    """Tokens of all of them; None: `n_ctx` for each."""
     replay_width: int | None = None
     """Tokens of a batch at most where tokens are evaluated again; None: `n_batch`."""
     taps: tuple[int, ...] = ()
@@ -65,12 +67,13 @@ class LlamaContext(Context):
     def __init__(self, model: Model, settings: ContextSettings) -> None:
         """Raises ContextError if llama.cpp cannot open it, which mostly means too little memory."""
         params = lib.llama_context_default_params()
-        params.n_ctx = settings.n_seq * settings.n_ctx + settings.max_rows
+        params.n_ctx = (settings.n_cells or settings.n_seq * settings.n_ctx) + settings.max_rows
         params.n_seq_max = settings.n_seq
         params.kv_unified = settings.n_seq > 1
         params.n_batch = params.n_ubatch = settings.n_batch
         params.n_outputs_max = settings.max_rows
-        params.n_rs_seq = settings.max_rows - 1  # what the architecture cannot do is set to 0
+        # What the architecture cannot do is set to 0. A state takes memory, and many sequences have many.
+        params.n_rs_seq = settings.max_rows - 1 if settings.n_seq == 1 else 0
         params.n_threads = params.n_threads_batch = settings.n_threads
         params.type_k = CACHE_TYPES[settings.cache_type_k]
         params.type_v = CACHE_TYPES[settings.cache_type_v]

@@ -15,7 +15,7 @@ from llama_cpp import llama_cpp as lib
 _DEBUG, _ERROR, _CONTINUE = 1, 4, 5
 
 
-def _load_ggml() -> ctypes.CDLL:
+def _loadggml() -> ctypes.CDLL:
     """ggml, the library that llama.cpp is built on. It knows the devices; llama_cpp has no public name for it."""
     folder = Path(os.environ.get("LLAMA_CPP_LIB_PATH") or Path(lib.__file__).with_name("lib"))
     names = {"darwin": ("libggml.so", "libggml.dylib"), "win32": ("ggml.dll", "libggml.dll")}
@@ -23,7 +23,7 @@ def _load_ggml() -> ctypes.CDLL:
     return ctypes.CDLL(str(next((path for path in paths if path.exists()), paths[0])))
 
 
-_ggml = _load_ggml()
+ggml = _loadggml()
 
 _sink: Callable[[str], object] | None = None
 _errors: list[str] = []
@@ -79,7 +79,7 @@ def on_abort(report: Callable[[str], object]) -> None:
             os._exit(1)
 
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
-    _ggml.ggml_set_abort_callback(_on_fatal)
+    ggml.ggml_set_abort_callback(_on_fatal)
     c_library = ctypes.cdll.msvcrt if os.name == "nt" else ctypes.CDLL(None)
     c_library.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
     for number in (signal.SIGABRT, signal.SIGFPE):
@@ -101,10 +101,10 @@ def gpu_available() -> bool:
 def devices() -> str:
     """One line: the devices that llama.cpp can use here, and the processor's features."""
     for function, result in (("get", ctypes.c_void_p), ("name", ctypes.c_char_p), ("description", ctypes.c_char_p)):
-        getattr(_ggml, f"ggml_backend_dev_{function}").restype = result
-    found = [ctypes.c_void_p(_ggml.ggml_backend_dev_get(i)) for i in range(_ggml.ggml_backend_dev_count())]
+        getattr(ggml, f"ggml_backend_dev_{function}").restype = result
+    found = [ctypes.c_void_p(ggml.ggml_backend_dev_get(i)) for i in range(ggml.ggml_backend_dev_count())]
     names = [
-        f"{_ggml.ggml_backend_dev_name(device).decode()}: {_ggml.ggml_backend_dev_description(device).decode()}"
+        f"{ggml.ggml_backend_dev_name(device).decode()}: {ggml.ggml_backend_dev_description(device).decode()}"
         for device in found
     ]
     return f"{'; '.join(names)} ({lib.llama_print_system_info().decode().strip(' |')})"
@@ -112,10 +112,10 @@ def devices() -> str:
 
 def backends() -> list[str]:
     """The backends in this build of llama.cpp: CPU, CUDA, Metal, ..."""
-    _ggml.ggml_backend_reg_get.restype = ctypes.c_void_p
-    _ggml.ggml_backend_reg_name.restype = ctypes.c_char_p
-    found = [ctypes.c_void_p(_ggml.ggml_backend_reg_get(i)) for i in range(_ggml.ggml_backend_reg_count())]
-    return [_ggml.ggml_backend_reg_name(backend).decode() for backend in found]
+    ggml.ggml_backend_reg_get.restype = ctypes.c_void_p
+    ggml.ggml_backend_reg_name.restype = ctypes.c_char_p
+    found = [ctypes.c_void_p(ggml.ggml_backend_reg_get(i)) for i in range(ggml.ggml_backend_reg_count())]
+    return [ggml.ggml_backend_reg_name(backend).decode() for backend in found]
 
 
 def version() -> str:
@@ -125,8 +125,8 @@ def version() -> str:
 
 def commit() -> str:
     """The commit that llama.cpp was built from."""
-    _ggml.ggml_commit.restype = ctypes.c_char_p
-    return str(_ggml.ggml_commit().decode())
+    ggml.ggml_commit.restype = ctypes.c_char_p
+    return str(ggml.ggml_commit().decode())
 
 
 @functools.cache

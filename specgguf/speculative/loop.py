@@ -28,10 +28,13 @@ class Round:
     """Why the sequence cannot go on; the others can."""
 
 
-def begin(target: Context, controller: Controller, sequence: TokenSequence) -> None:
-    """Keep what the cache holds of the prompt already; the loop reads the rest, all but the last token."""
-    prompt = sequence.tokens[:-1]
-    num_kept = controller.begin(sequence, target.adopt(sequence.id, prompt))
+def begin(target: Context, controller: Controller, sequence: TokenSequence, unit: int = 1) -> None:
+    """Keep what the cache holds of the prompt already, in whole units of tokens; the loop reads the rest of it.
+
+    The prompt's last token is left for the first round.
+    """
+    found = target.adopt(sequence.id, sequence.tokens[:-1])
+    num_kept = controller.begin(sequence, found - found % unit)
     target.truncate(sequence.id, num_kept)
 
 
