@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from typing import Any
 
 from specgguf.drafters.model import ModelDrafter
 from specgguf.engine.heads import open_head, taps_of
@@ -64,23 +65,25 @@ class Contexts:
         """Open everything, instead of what is open.
 
         `draft`: a draft model or head; `num_shared`: ids that it shares with the target; `drop_draft` is told why it
-        cannot draft; `n_seq`: sequences that share the `n_ctx` cells, and then heads do not draft. Raises ContextError
-        where there is no memory for the target's context.
+        cannot draft. `n_seq`: sequences that share the `n_ctx` cells; then heads do not draft. In exact mode each of
+        them has so many, and nobody drafts. Raises ContextError where there is no memory for the target's context.
         """
         self.close()
-        taps = taps_of(draft.header.kind, draft.header.gguf) if draft and n_seq == 1 else ()
-        taps += (NEXTN,) if self._has_own_heads and NEXTN not in taps and n_seq == 1 else ()
+        is_apart, is_alone = bool(self._exact) and n_seq > 1, n_seq == 1
+        taps = taps_of(draft.header.kind, draft.header.gguf) if draft and is_alone else ()
+        taps += (NEXTN,) if self._has_own_heads and NEXTN not in taps and is_alone else ()
         arithmetic = self._exact.arithmetic if self._exact else self._arithmetic
-        context = self._open_context(self._model, n_ctx, self._max_rows, arithmetic, taps, n_seq, n_ctx)
+        cells = {"n_seq": n_seq, "n_cells": None if is_apart else n_ctx, "apart": is_apart}
+        context = self._open_context(self._model, n_ctx, self._max_rows, arithmetic, taps, **cells)
         if context.rollback is Rollback.NONE:
             drop_draft(f"the target: {_CANNOT_GO_BACK}")
             return context
-        if draft:
+        if draft and not is_apart:
             try:
                 self._add_draft(draft, num_shared, context)
             except ContextError as error:
                 drop_draft(error.message)
-        if self._has_own_heads and n_seq == 1:
+        if self._has_own_heads and is_alone:
             self._add_head(DraftKind.MTP, self._model, context)
         return context
 
@@ -120,9 +123,9 @@ class Contexts:
         max_rows: int,
         arithmetic: Arithmetic,
         taps: tuple[int, ...] = (),
-        n_seq: int = 1,
-        n_cells: int | None = None,
+        **cells: Any,  # noqa: ANN401
     ) -> LlamaContext:
+        """`cells`: of several sequences, as in `ContextSettings`."""
         settings = ContextSettings(
             n_ctx=n_ctx,
             n_threads=self._num_threads,
@@ -130,10 +133,9 @@ class Contexts:
             cache_type_v=arithmetic.cache_type_v,
             max_rows=max_rows,
             n_batch=N_BATCH,
-            n_seq=n_seq,
-            n_cells=n_cells,
             replay_width=1 if self._exact else None,
             taps=taps,
+            **cells,
         )
         context = self._resources.enter_context(closing(LlamaContext(model, settings)))
         self.all.append(context)

@@ -33,6 +33,7 @@ class Pool:
         """At most as many texts at once as the engine's settings say, or as pay."""
         self._engine = engine
         self._most = min(engine.settings.num_parallel or MAX_PARALLEL, engine.max_width)
+        self._num_sequences = self._exact_width() if engine.widths else self._most
         self._active: dict[int, tuple[TokenSequence, Generation]] = {}
         self._sequences: list[TokenSequence] = []
         self._rounds: Iterator[Round] = iter(())
@@ -47,14 +48,15 @@ class Pool:
             return True
         if self._num_begun == 1 and not next(iter(self._active.values()))[1].tokens:
             return False  # what the other prompts share with the first is not in the cache yet
-        return len(self._active) < self.size() and self._need(num_prompt, max_tokens) <= self._free_cells()
+        return len(self._active) < self.size() and self._fits(self._need(num_prompt, max_tokens))
 
     def size(self) -> int:
         """How many texts are answered at once at present: as many as were asked for, or as pay."""
+        most = min(self._most, self._num_sequences)
         if self._engine.settings.num_parallel is not None:
-            return self._most
+            return most
         costs = self._engine.memory.policy.pace.costs
-        speeds = [count / costs.padded(count) for count in range(1, self._most + 1)]
+        speeds = [count / costs.padded(count) for count in range(1, most + 1)]
         return next(count for count, speed in enumerate(speeds, 1) if speed * _GAIN >= max(speeds))
 
     def add(
@@ -124,25 +126,38 @@ class Pool:
         n_ctx = self._engine.n_ctx_for(num_prompt, max_tokens)
         return n_ctx if max_tokens is None else min(n_ctx, num_prompt + max_tokens)
 
-    def _free_cells(self) -> int:
+    def _fits(self, need: int) -> bool:
         assert self._context is not None
-        return self._context.n_ctx - len(self._shared) - sum(sequence.end for sequence, _ in self._active.values())
+        if self._context.apart:
+            return need <= self._context.n_ctx
+        taken = len(self._shared) + sum(sequence.end for sequence, _ in self._active.values())
+        return need <= self._context.n_ctx - taken
+
+    def _exact_width(self) -> int:
+        """All batches have this width: the next that is allowed, or the one that yields most."""
+        engine = self._engine
+        if engine.settings.num_parallel:
+            return min((width for width in engine.widths if width >= self._most), default=engine.max_width)
+        costs = engine.memory.policy.pace.costs
+        return max(engine.widths, key=lambda width: width / costs.padded(width))
 
     def _open(self, need: int) -> LlamaContext:
         """A cache for as many texts like this as may be answered at once, if there is memory for that."""
         if self._context and (self._active or self._context.n_ctx >= need):
             return self._context
-        engine = self._engine
-        cells = max(need, min(int(_OTHERS * self._most * need), self._affordable_cells()))
+        engine, count = self._engine, self._num_sequences
+        wanted = int(_OTHERS * need) if engine.widths else int(_OTHERS * need * count)
+        affordable = self._affordable_cells() // (count if engine.widths else 1)
+        cells = max(need, min(wanted, affordable))
         while True:
             try:
-                self._context = engine.open(cells, self._most)
+                self._context = engine.open(cells, count)
                 break
             except ContextError:
                 if cells == need:
                     raise
                 cells = max(need, cells // 2)
-        can_draft = self._context.rollback is Rollback.PARTIAL
+        can_draft = self._context.rollback is Rollback.PARTIAL and not self._context.apart
         self._controller = engine.controller(engine.mode if can_draft else Mode.OFF)
         return self._context
 

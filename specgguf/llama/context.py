@@ -55,6 +55,8 @@ class ContextSettings:
     """Sequences that share the cache."""
     n_cells: int | None = None
     """Tokens of all of them; None: `n_ctx` for each."""
+    apart: bool = False
+    """Whether each sequence has cells of its own, instead of any that are free: as `Context.apart`."""
     replay_width: int | None = None
     """Tokens of a batch at most where tokens are evaluated again; None: `n_batch`."""
     taps: tuple[int, ...] = ()
@@ -67,9 +69,10 @@ class LlamaContext(Context):
     def __init__(self, model: Model, settings: ContextSettings) -> None:
         """Raises ContextError if llama.cpp cannot open it, which mostly means too little memory."""
         params = lib.llama_context_default_params()
-        params.n_ctx = (settings.n_cells or settings.n_seq * settings.n_ctx) + settings.max_rows
+        room = settings.n_seq * settings.max_rows if settings.apart else settings.max_rows
+        params.n_ctx = (settings.n_cells or settings.n_seq * settings.n_ctx) + room
         params.n_seq_max = settings.n_seq
-        params.kv_unified = settings.n_seq > 1
+        params.kv_unified = settings.n_seq > 1 and not settings.apart
         params.n_batch = params.n_ubatch = settings.n_batch
         params.n_outputs_max = settings.max_rows
         # What the architecture cannot do is set to 0. A state takes memory, and many sequences have many.
@@ -99,7 +102,8 @@ class LlamaContext(Context):
         self._held: dict[int, range | None] = {}
         """By sequence, the positions that its last batch has filled; None where that did not come to its end."""
         self.rollback = self._kind_of_rollback(model)
-        self.can_share = self.rollback is Rollback.PARTIAL and not self._window
+        self.can_share = self.rollback is Rollback.PARTIAL and not self._window and not settings.apart
+        self.apart = settings.apart
         self._n_embd = int(lib.llama_model_n_embd(model.pointer))
         self._n_embd_out = int(lib.llama_model_n_embd_out(model.pointer))
         for tap in settings.taps:

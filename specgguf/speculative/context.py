@@ -75,6 +75,9 @@ class Context(ABC):
         self.rollback = Rollback.PARTIAL
         self.can_share = False
         """Whether a sequence can have tokens of another without evaluating them."""
+        self.apart = False
+        """Whether every batch that gives rows has one token of each sequence, a copy of some other where none is
+        asked for: so its rows depend in no bit on what the other sequences hold."""
         self.n_ctx = n_ctx
         self.n_batch = n_batch
         self.max_rows = max_rows
@@ -100,8 +103,8 @@ class Context(ABC):
         A batch narrower than `width` is padded with copies of its last token, whose rows are computed too and then
         forgotten: so it is computed just as one of that width is. Raises ValueError for what has no room.
         """
-        count = sum(len(part.tokens) for part in parts)
-        padding, num_rows = max(0, width - count), sum(part.rows for part in parts)
+        count, num_rows = sum(len(part.tokens) for part in parts), sum(part.rows for part in parts)
+        padding = len(self.tokens) - len(parts) if self.apart and num_rows else max(0, width - count)
         if any(not 0 <= part.rows <= len(part.tokens) for part in parts) or num_rows > self.max_rows - padding:
             raise ValueError(f"{num_rows} rows of {count} + {padding} tokens, at most {self.max_rows}")
         if not 0 < count <= self.n_batch - padding:
@@ -111,9 +114,19 @@ class Context(ABC):
         for part in parts:
             if part.rows > 1:  # draft tokens, of which some may be rejected
                 self.mark(part.sequence, before_draft=True)
+        if self.apart and num_rows:
+            return self._appended(parts, self._evaluate_apart(parts), {})
         padded = _padded(parts, padding) if padding else parts
         logits, hidden = self._evaluate(padded)
         return self._appended(parts, logits, hidden)
+
+    def _evaluate_apart(self, parts: Sequence[Part]) -> Logits:
+        """The logits of parts of one token each."""
+        if any(len(part.tokens) != 1 for part in parts):
+            raise ValueError("where sequences are kept apart, each has one token of a batch")
+        tokens = {part.sequence: part.tokens for part in parts}
+        logits, _ = self._evaluate([Part(one, tokens.get(one, parts[0].tokens), 1) for one in range(len(self.tokens))])
+        return logits[[part.sequence for part in parts]]
 
     def _appended(self, parts: Sequence[Part], logits: Logits, hidden: Mapping[int, Hidden]) -> list[Evaluated]:
         """Record what the batch has appended, and hand out the rows."""
