@@ -54,8 +54,9 @@ class ModelDrafter:
             for place, logits in zip(going, rows, strict=True):
                 if not self._add(drafts[place], logits, sequences[place]):
                     ended.add(place)
-        for draft in drafts:
-            draft.seconds = (self._context.decode_s - begin_s) / len(drafts)
+        made = [draft for draft in drafts if draft.tokens]
+        for draft in made:
+            draft.seconds = (self._context.decode_s - begin_s) / len(made)
         return drafts
 
     def accept(self, sequence: TokenSequence, sent: int, accepted: int) -> None:

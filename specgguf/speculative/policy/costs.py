@@ -121,10 +121,15 @@ class WidthCosts:
         time = self._times.get(self.width(1))
         return time is not None and time.weight >= 2 and abs(self._scale - self._scale_when_plain) < _CLAMP / 2
 
-    def draft_step(self, drafter: str, rows: int = 1) -> float:
-        """Seconds of one draft step, which is for `rows` texts."""
+    def draft_step(self, drafter: str) -> float:
+        """Seconds of one draft step."""
+        known = self.step(drafter)
+        return self.plain * _STEP if known is None else known
+
+    def step(self, drafter: str) -> float | None:
+        """The same, None until it is seen."""
         known = self._steps.get(drafter)
-        return exp(self._scale + known.value) if known else self.padded(rows) * _STEP
+        return exp(self._scale + known.value) if known else None
 
     def catch_up(self, drafter: str) -> float:
         """Seconds for each token that the drafter has missed."""
