@@ -148,16 +148,18 @@ class Pool:
         engine, count = self._engine, self._num_sequences
         wanted = int(_OTHERS * need) if engine.widths else int(_OTHERS * need * count)
         affordable = self._affordable_cells() // (count if engine.widths else 1)
-        cells = max(need, min(wanted, affordable))
+        cells = max(need, N_BATCH, min(wanted, affordable))
         while True:
             try:
                 self._context = engine.open(cells, count)
                 break
             except ContextError:
-                if cells == need:
+                if cells <= max(need, N_BATCH):
                     raise
-                cells = max(need, cells // 2)
-        can_draft = self._context.rollback is Rollback.PARTIAL and not self._context.apart
+                cells = max(need, N_BATCH, cells // 2)
+        self._rounds, self._shared, self._num_begun = iter(()), [], 0
+        kinds = (Rollback.PARTIAL,) if count > 1 else tuple(Rollback)
+        can_draft = self._context.rollback in kinds and not self._context.apart
         self._controller = engine.controller(engine.mode if can_draft else Mode.OFF)
         return self._context
 
