@@ -2,13 +2,11 @@
 
 from contextlib import closing
 
+from specgguf.engine.settings import N_BATCH
 from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.model import Model
 from specgguf.models.header import ModelHeader
 from specgguf.speculative.context import Rollback
-
-_N_BATCH = 64
-"""Tokens: llama.cpp aborts where snapshots are more than a batch."""
 
 
 def rollback_of(header: ModelHeader, num_draft: int) -> Rollback:
@@ -16,7 +14,6 @@ def rollback_of(header: ModelHeader, num_draft: int) -> Rollback:
 
     Raises ModelError for an unusable file, ContextError where llama.cpp cannot open a context for it.
     """
-    rows = num_draft + 1
-    settings = ContextSettings(2 * _N_BATCH, 1, "f16", "f16", max_rows=rows, n_batch=max(_N_BATCH, rows + 1))
+    settings = ContextSettings(N_BATCH, 1, "f16", "f16", num_draft + 1, N_BATCH)
     with closing(Model(header, 0, with_weights=False)) as model, closing(LlamaContext(model, settings)) as context:
         return context.rollback

@@ -70,7 +70,8 @@ class LlamaContext(Context):
         params.kv_unified = settings.n_seq > 1
         params.n_batch = params.n_ubatch = settings.n_batch
         params.n_outputs_max = settings.max_rows
-        params.n_rs_seq = settings.max_rows - 1  # what the architecture cannot do is set to 0
+        # llama.cpp sets it to 0 where the architecture cannot do it, and aborts where a batch is no longer than it.
+        params.n_rs_seq = settings.max_rows - 1 if settings.max_rows < settings.n_batch else 0
         params.n_threads = params.n_threads_batch = settings.n_threads
         params.type_k = CACHE_TYPES[settings.cache_type_k]
         params.type_v = CACHE_TYPES[settings.cache_type_v]

@@ -8,7 +8,7 @@ PROMPT = "the cat"
 LONG = "a dog on the mat and the cat sat. " * 40
 """Some 1,400 tokens: several batches."""
 DRAFTED = ["--speculate", "fixed", "-k", "4", "-n", "8"]
-ENDLESS = ["--speculate", "fixed", "-k", "511", "-n", "600"]
+ENDLESS = ["--speculate", "fixed", "-k", "511", "-n", "600", "--stop", "a"]
 
 
 def taps(*layers, of="eagle3"):
@@ -69,7 +69,7 @@ FITS = {
     "MTP of a model that only claims it": ("claiming", None, {}, ["--speculate", "mtp", "-n", "20"]),
     "EAGLE-3 of a model with MTP": ("mimo2", None, {}, ["--speculate", "eagle3", "-n", "20"]),
     "a draft's context": ("llama", "eagle3", {}, [*DRAFTED, "--draft-ctx", "64"]),
-    "cells too wide for a head": ("llama", "eagle3", {}, [*DRAFTED, "--cache-type-k", "q8_0"]),
+    "cells of 16 bits": ("llama", "eagle3", {}, [*DRAFTED, "--cache-type-k", "bf16"]),
 }
 """The same, and all of them say what plain decoding says."""
 
@@ -106,5 +106,5 @@ def test_what_fits_changes_no_text(files, tmp_path, name):
     for prompt in (PROMPT, LONG):
         plain, *_ = run(*arguments(files, tmp_path, target, None, {}, [*options, "--speculate", "off"], prompt))
         found = complaint(arguments(files, tmp_path, target, head, changes, options, prompt), plain.stdout.__eq__)
-        assert plain.stdout
+        assert plain.returncode == 0
         assert found is None
