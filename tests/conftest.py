@@ -6,6 +6,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from tests import tiny as models
+from tests import tiny_heads
 
 # A shell without job control starts background jobs with Ctrl-C ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -49,3 +50,9 @@ def toy_models(tmp_path_factory):
             folder / "bad-template.gguf", template="{{ raise_exception('no system role here') }}"
         ),
     }
+
+
+@pytest.fixture(scope="session")
+def toy_heads(tmp_path_factory):
+    """Paths of tiny draft heads and their targets, by the names of `tests/tiny_heads.py`."""
+    return tiny_heads.write_all(tmp_path_factory.mktemp("heads"))

@@ -89,10 +89,10 @@ class Weights:
         self.writer.add_tensor(name, np.ascontiguousarray(weights, np.float32))
 
     def signs(self, name, *shape):
-        self.writer.add_tensor(name, self.random.choice((-STEP, STEP), shape).astype(np.float32))
+        self.put(name, self.random.choice((-STEP, STEP), shape))
 
     def ones(self, name, *shape):
-        self.writer.add_tensor(name, np.ones(shape, np.float32))
+        self.put(name, np.ones(shape))
 
 
 def num_tokens(words=WORDS):

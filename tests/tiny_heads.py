@@ -27,6 +27,8 @@ class Net(Weights):
     def __init__(self, path: Path, architecture: str, layers: int, keys, seed, scale=0.1, embed=EMBED, kv_heads=HEADS):
         """`keys`: metadata, by name without the architecture's; `scale`: how strong the layers are."""
         super().__init__(GGUFWriter(path, architecture), seed)
+        self.first = 0
+        """The layers before that one are left out of the file."""
         self.path, self.architecture, self.scale, self.width = path, architecture, scale, embed
         add_common(self.writer, embed=embed, layers=layers)
         usual = {
@@ -40,6 +42,11 @@ class Net(Weights):
         }
         for name, value in {**usual, **keys}.items():
             self.key(name, value)
+
+    def put(self, name, weights):
+        layer = int(name.split(".")[1]) if name.startswith("blk.") else self.first
+        if layer >= self.first:
+            super().put(name, weights)
 
     def key(self, name, value):
         kinds = {bool: self.writer.add_bool, int: self.writer.add_uint32, float: self.writer.add_float32}
@@ -83,6 +90,47 @@ class Net(Weights):
 
     def finish(self):
         return finish(self.writer, self.path)
+
+
+HEADS_AND_TARGETS = {
+    "eagle3": "llama",
+    "dflash": "terse",
+    "dspark": "terse",
+    "assistant": "gemma4",
+    "mimo2": "mimo2",
+    "mimo2 of 3": "mimo2 of 3",
+    "glm4moe": "glm4moe",
+    "qwen35": "qwen35",
+    "mimo2's layer": "mimo2",
+    "mimo2's 3 layers": "mimo2 of 3",
+    "glm4moe's layer": "glm4moe",
+    "qwen35's layer": "qwen35",
+}
+"""By what drafts, its target, in the names of `write_all`. Some targets draft for themselves."""
+FEW = range(3 + ord("a"), 3 + ord("a") + 6)
+"""All that a target of DFlash says: with weights at random, a draft of so few is right now and then."""
+
+
+def write_all(folder: Path) -> dict[str, Path]:
+    """All heads and their targets, by name."""
+    write_gemma4(folder / "gemma4.gguf", folder / "assistant.gguf")
+    return {
+        "gemma4": folder / "gemma4.gguf",
+        "assistant": folder / "assistant.gguf",
+        "llama": write_llama(folder / "llama.gguf"),
+        "terse": write_llama(folder / "terse.gguf", only=FEW),
+        "eagle3": write_eagle3(folder / "eagle3.gguf"),
+        "dflash": write_dflash(folder / "dflash.gguf"),
+        "dspark": write_dflash(folder / "dspark.gguf", markov=True),
+        "mimo2": write_mimo2(folder / "mimo2.gguf"),
+        "mimo2 of 3": write_mimo2(folder / "mimo2-3.gguf", heads=3),
+        "glm4moe": write_glm4moe(folder / "glm4moe.gguf"),
+        "qwen35": write_qwen35(folder / "qwen35.gguf"),
+        "mimo2's layer": write_mimo2(folder / "mtp-mimo2.gguf", first=2),
+        "mimo2's 3 layers": write_mimo2(folder / "mtp-mimo2-3.gguf", heads=3, first=2),
+        "glm4moe's layer": write_glm4moe(folder / "mtp-glm4moe.gguf", first=2),
+        "qwen35's layer": write_qwen35(folder / "mtp-qwen35.gguf", first=2),
+    }
 
 
 def write_llama(path: Path, seed=1, layers=4, only=None) -> Path:
@@ -139,7 +187,7 @@ def write_jamba(path: Path, seed=1) -> Path:
     return net.finish()
 
 
-def write_qwen35(path: Path, seed=1, scale=0.1) -> Path:
+def write_qwen35(path: Path, seed=1, scale=0.1, first=0) -> Path:
     """A hybrid with an MTP layer: a gated delta net, attention, and the layer that drafts."""
     groups, heads = 2, HEADS
     inner = heads * STATE
@@ -148,6 +196,7 @@ def write_qwen35(path: Path, seed=1, scale=0.1) -> Path:
     keys = {f"ssm.{name}": value for name, value in {**ssm, "group_count": groups}.items()}
     keys |= {"nextn_predict_layers": 1, "full_attention_interval": 2}
     net = Net(path, "qwen35", 3, {**keys, "rope.dimension_sections": [SIZE // 2, 0, 0, 0]}, seed, scale)
+    net.first = first
     net.tables()
     net.layer(0, attn_norm=(EMBED,), attn_qkv=(mixed, EMBED), attn_gate=(inner, EMBED), ssm_norm=(STATE,))
     net.layer(0, ssm_beta=(heads, EMBED), ssm_alpha=(heads, EMBED), ssm_out=(EMBED, inner))
@@ -162,13 +211,14 @@ def write_qwen35(path: Path, seed=1, scale=0.1) -> Path:
     return net.finish()
 
 
-def write_mimo2(path: Path, seed=1, heads=1) -> Path:
+def write_mimo2(path: Path, seed=1, heads=1, first=0) -> Path:
     """A target with one or several MTP layers; every other of its own layers has a sliding window."""
     layers = 2 + heads
     keys = {"nextn_predict_layers": heads, "expert_feed_forward_length": FEED}
     keys |= {"attention.sliding_window": WINDOW}
     keys |= {"attention.sliding_window_pattern": [True, False, *[True] * heads]}
     net = Net(path, "mimo2", layers, keys, seed)
+    net.first = first
     net.tables()
     for i in range(layers):
         net.layer(i, attn_norm=(EMBED,), attn_qkv=(3 * EMBED, EMBED), attn_output=(EMBED, EMBED))
@@ -178,11 +228,12 @@ def write_mimo2(path: Path, seed=1, heads=1) -> Path:
     return net.finish()
 
 
-def write_glm4moe(path: Path, seed=1) -> Path:
+def write_glm4moe(path: Path, seed=1, first=0) -> Path:
     """A target with an MTP layer and experts: a dense layer, then two of two experts and one that is always asked."""
     keys = {"count": 2, "used_count": 1, "shared_count": 1, "feed_forward_length": FEED, "weights_scale": 1.0}
     keys = {f"expert_{name}": value for name, value in keys.items()}
     net = Net(path, "glm4moe", 3, {**keys, "nextn_predict_layers": 1, "leading_dense_block_count": 1}, seed)
+    net.first = first
     net.tables()
     for i in range(3):
         net.attention(i)

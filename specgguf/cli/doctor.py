@@ -2,37 +2,48 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from specgguf.cli.opening import open_profiles, open_resolver, open_store
+from specgguf.cli.opening import explain_aborts, open_profiles, open_resolver, open_store
 from specgguf.cli.options.groups import grouped, only
-from specgguf.cli.options.models import Models, Offline
+from specgguf.cli.options.models import NO_DRAFT, Models, Offline
 from specgguf.cli.options.output import Json
 from specgguf.cli.options.resources import Resources
 from specgguf.cli.terminal import output
+from specgguf.errors import about
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from specgguf.exact.choice import WidthSurvey
 
 
 @grouped
 def doctor(
-    models: Annotated[Models, only("pair", "target", "quant")],
+    models: Models,
     resources: Annotated[Resources, only("gpu_layers", "threads")],
     offline: Offline = False,
     json: Json = False,
 ) -> None:
-    """Show devices, build and threads, and what was measured of a target on this machine. Nothing is measured now."""
+    """Show devices, build and threads, how a pair takes tokens back, and what was measured of its target here.
+
+    Nothing is measured now, and no weights are loaded.
+    """
     from specgguf.llama import library
 
     store = open_store(offline)
     resolver = open_resolver(store)
-    file = models.resolve(resolver, "target")
-    path = store.find(file) if file else None
+    files = [
+        models.resolve(resolver, "target"),
+        None if models.draft == NO_DRAFT else models.resolve(resolver, "draft"),
+    ]
+    path, draft = (store.find(file) if file else None for file in files)
     report: dict[str, Any] = {
         "llama.cpp": library.version(),
         "devices": library.devices(),
         "gpu": library.gpu_available(),
         "threads": resources.threads or library.num_physical_cores(),
         "target": str(path) if path else None,
+        "draft": str(draft) if draft else None,
+        "rollback": _rollbacks(path, draft, models) if path else None,
         "store": str(store.root),
     }
     if path:
@@ -46,8 +57,36 @@ def doctor(
         if name == "profiles":
             output.write("".join(_profile(profile) for profile in value))
         else:
-            shown = ("yes" if value else "no") if isinstance(value, bool) else "-" if value is None else value
-            output.write(f"{name + ':':11s}{shown}\n")
+            output.write(f"{name + ':':11s}{_shown(value)}\n")
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {what}" for name, what in value.items())
+    return "-" if value is None else value
+
+
+def _rollbacks(target: "Path", draft: "Path | None", models: Models) -> dict[str, str]:
+    """How the caches of both give tokens back."""
+    from specgguf.engine.rollbacks import rollback_of
+    from specgguf.engine.settings import DRAFT_MAX
+    from specgguf.headers.heads import DraftKind, kind_of
+    from specgguf.models.header import ModelHeader
+    from specgguf.speculative.context import Rollback
+
+    explain_aborts()
+    with about(models.option_of("target")):
+        header = ModelHeader.of_file(target, "target")
+        found = {"target": str(rollback_of(header, DRAFT_MAX))}
+    if draft:
+        with about(models.option_of("draft")):
+            draft_header = ModelHeader.of_file(draft, "draft")
+            # The layers of heads are of attention, whatever their target's are.
+            is_model = kind_of(draft_header.gguf, header.gguf) is DraftKind.MODEL
+            found["draft"] = str(rollback_of(draft_header, 0) if is_model else Rollback.PARTIAL)
+    return found
 
 
 def _widths(survey: "WidthSurvey") -> dict[str, Any]:

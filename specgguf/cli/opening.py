@@ -70,9 +70,8 @@ def open_resolver(store: "Store") -> "Resolver":
 def open_engine(store: "Store", models: Models, settings: EngineSettings) -> "Engine":
     """Find or fetch the models that the options name, and load them."""
     from specgguf.engine.engine import Engine
-    from specgguf.llama.library import on_abort
 
-    on_abort(lambda reason: output.error(f"llama.cpp gave up: {reason}", "is one of the model files damaged?"))
+    explain_aborts()
     resolver = open_resolver(store)
     pair = models.chosen_pair(resolver.catalogue)
     target = models.resolve(resolver, "target")
@@ -98,6 +97,13 @@ def open_engine(store: "Store", models: Models, settings: EngineSettings) -> "En
     if notice:
         output.note(notice)
     return engine
+
+
+def explain_aborts() -> None:
+    """Should llama.cpp end the process from now on, it ends like any failure."""
+    from specgguf.llama.library import on_abort
+
+    on_abort(lambda reason: output.error(f"llama.cpp gave up: {reason}", "is one of the model files damaged?"))
 
 
 def log_engine(engine: "Engine") -> None:

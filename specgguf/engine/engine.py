@@ -16,6 +16,7 @@ from specgguf.engine.settings import MAX_PARALLEL, EngineSettings, Mode
 from specgguf.errors import ContextError, ModelError, UsageError, about
 from specgguf.exact.choice import WidthSurvey, candidates
 from specgguf.exact.profiles import Profiles
+from specgguf.headers.heads import DraftKind
 from specgguf.llama import library
 from specgguf.llama.context import LlamaContext, check_cache_type
 from specgguf.llama.grammar import GrammarText
@@ -77,6 +78,8 @@ class Engine:
         self._has_own_heads = settings.own_heads and settings.mode.uses_model and has_own_heads(target_header)
         if self._has_own_heads and draft == target:
             draft_header = None  # no need of a second copy
+        if draft_header and draft_header.kind is DraftKind.MTP:
+            self._has_own_heads = False  # what is given takes their place
         self.parity = check_parity(target_header, draft_header)
         self.num_threads = settings.n_threads or library.num_physical_cores()
         survey = WidthSurvey(target_header, layers, self.num_threads, profiles, on_progress)

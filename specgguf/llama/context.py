@@ -75,8 +75,10 @@ class LlamaContext(Context):
         params.kv_unified = settings.n_seq > 1 and not settings.apart
         params.n_batch = params.n_ubatch = settings.n_batch
         params.n_outputs_max = settings.max_rows
-        # What the architecture cannot do is set to 0. A state takes memory, and many sequences have many.
-        params.n_rs_seq = settings.max_rows - 1 if settings.n_seq == 1 else 0
+        # llama.cpp sets it to 0 where the architecture cannot do it, and aborts where a batch is no longer than it.
+        # A state takes memory, and many sequences have many: these have none.
+        has_states = settings.n_seq == 1 and settings.max_rows < settings.n_batch
+        params.n_rs_seq = settings.max_rows - 1 if has_states else 0
         params.n_threads = params.n_threads_batch = settings.n_threads
         params.type_k = CACHE_TYPES[settings.cache_type_k]
         params.type_v = CACHE_TYPES[settings.cache_type_v]

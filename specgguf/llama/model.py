@@ -25,16 +25,20 @@ class Model:
         repack: bool = True,
         with_mtp: bool = False,
         is_head: bool = False,
+        with_weights: bool = True,
     ) -> None:
         """Load the file of `header`; raises ModelError if llama.cpp cannot use it for generating text.
 
         `repack` lets llama.cpp rearrange quantized weights for this processor: faster, but rounded otherwise.
-        `with_mtp`: its MTP layers too. `is_head`: it need not generate text by itself, but draft for a target.
+        `with_mtp`: its MTP layers too. `is_head`: it need not generate text by itself, but draft for a target. Without
+        weights its contexts can be opened, in no time and memory, to be asked what they are like; they compute nothing.
         """
         params = lib.llama_model_default_params()
         params.n_gpu_layers = n_gpu_layers
         params.use_extra_bufts = repack
         params.load_mtp = with_mtp
+        if not with_weights:
+            params.no_alloc, params.load_mode = True, lib.LLAMA_LOAD_MODE_NONE
         take_errors()
         with interruptible():
             self._pointer = lib.llama_model_load_from_file(os.fsencode(header.path), params)

@@ -105,6 +105,13 @@ def test_whoever_drafts_is_counted_by_name(make, toy_models):
     assert generation.stats.acceptance_rate > 0.9
 
 
+def test_mtp_layers_that_are_given_take_the_place_of_the_targets_own(make, toy_heads):
+    for draft in (None, toy_heads["mimo2's layer"], toy_heads["mimo2"]):
+        engine = make(toy_heads["mimo2"], draft)
+        engine.open(64)
+        assert [drafter.name for drafter in engine.drafters()] == ["ngram", "mtp"]
+
+
 def test_a_draft_whose_context_cannot_be_opened_is_told_when_that_turns_out(make, tmp_path, monkeypatch):
     draft = tiny.write_attention(tmp_path / "narrow.gguf")
     monkeypatch.setattr(tiny, "HEADS", tiny.EMBED // 32)

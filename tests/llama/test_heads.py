@@ -17,32 +17,10 @@ from specgguf.speculative.context import NEXTN
 from specgguf.speculative.controller import Auto, Fixed
 from specgguf.speculative.drafter import Drafter
 from specgguf.speculative.policy.policy import Policy
-from tests import tiny_heads
 from tests.llama.driving import PROMPT, SAMPLERS, Corrupted, answer, interrupted, load, open_context, plain
-from tests.tiny_heads import BLOCK, MASK, TAPS
+from tests.tiny_heads import BLOCK, HEADS_AND_TARGETS, MASK, TAPS
 
 NUM_DRAFT = 4
-FEW = range(3 + ord("a"), 3 + ord("a") + 6)
-"""All that a target of DFlash says: with weights at random, a draft of so few is right now and then."""
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("heads")
-    tiny_heads.write_gemma4(folder / "gemma4", folder / "assistant")
-    return {
-        "gemma4": folder / "gemma4",
-        "assistant": folder / "assistant",
-        "llama": tiny_heads.write_llama(folder / "llama"),
-        "terse": tiny_heads.write_llama(folder / "terse", only=FEW),
-        "eagle3": tiny_heads.write_eagle3(folder / "eagle3"),
-        "dflash": tiny_heads.write_dflash(folder / "dflash"),
-        "dspark": tiny_heads.write_dflash(folder / "dspark", markov=True),
-        "mimo2": tiny_heads.write_mimo2(folder / "mimo2"),
-        "mimo2 of 3": tiny_heads.write_mimo2(folder / "mimo2-3", heads=3),
-        "glm4moe": tiny_heads.write_glm4moe(folder / "glm4moe"),
-        "qwen35": tiny_heads.write_qwen35(folder / "qwen35"),
-    }
 
 
 class Pair(NamedTuple):
@@ -84,28 +62,16 @@ def assert_same_drafts(one, other):
             break
 
 
-KINDS = {
-    "eagle3": "llama",
-    "dflash": "terse",
-    "dspark": "terse",
-    "assistant": "gemma4",
-    "mimo2": "mimo2",
-    "mimo2 of 3": "mimo2 of 3",
-    "glm4moe": "glm4moe",
-    "qwen35": "qwen35",
-}
-"""Targets by what drafts for them."""
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def pair(request, files):
-    name, target = request.param, KINDS[request.param]
+@pytest.fixture(scope="module", params=HEADS_AND_TARGETS)
+def pair(request, toy_heads):
+    name, target = request.param, HEADS_AND_TARGETS[request.param]
     with ExitStack() as stack:
-        model = stack.enter_context(closing(load(files[target], with_mtp=name == target)))
-        own = model if name == target else stack.enter_context(closing(load(files[name], "draft", name == "assistant")))
+        model = stack.enter_context(closing(load(toy_heads[target], with_mtp=name == target)))
+        is_mtp = target not in ("llama", "terse")
+        own = model if name == target else stack.enter_context(closing(load(toy_heads[name], "draft", is_mtp)))
         contexts, drafters = [], []
         for n_batch in (16, 64):  # in how many batches a head reads is no matter
-            taps = TAPS if target in ("llama", "terse") else (NEXTN,)
+            taps = (NEXTN,) if is_mtp else TAPS
             contexts.append(stack.enter_context(closing(open_context(model, NUM_DRAFT + 1, taps=taps))))
             head, drafter = opened(name, own, contexts[-1], n_batch)
             stack.enter_context(closing(head))
@@ -123,7 +89,7 @@ def opened(name, model, context, n_batch):
     if name == "assistant":
         head = LlamaHead(model, context, HeadSettings(n_batch, 1, 1, is_mtp=True, shares_cells=True))
         return head, AssistantDrafter(head, ())
-    layers = 3 if name == "mimo2 of 3" else 1
+    layers = 3 if name in ("mimo2 of 3", "mimo2's 3 layers") else 1
     head = LlamaHead(model, context, HeadSettings(n_batch, 1, layers, is_mtp=True))
     return head, MtpDrafter(head, (), layers)
 
