@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from specgguf.drafters.forced import ForcedDrafter
 from specgguf.engine.checks import check_ctx, check_parity, has_own_heads, num_layers
 from specgguf.engine.contexts import Contexts
 from specgguf.engine.generation import Generation
@@ -98,6 +99,7 @@ class Engine:
             self._models = resources.pop_all()
         usual = self._arithmetics[0]
         self.contexts = Contexts(self.target, self._has_own_heads, settings, self.num_threads, usual, self.exact_choice)
+        self._forced = ForcedDrafter()
         self._told: set[str] = set()  # modes said to have no drafter, drafters said to be hardly ever right
         self.costs = CostStore(survey, self._arithmetic, profiles)
         vocab = self.target.vocab
@@ -210,7 +212,7 @@ class Engine:
 
     def drafters(self, mode: Mode = Mode.AUTO) -> list[Drafter]:
         """Who drafts in this mode, as far as contexts are open."""
-        drafters = [self.memory.ngram, *self.contexts.drafters]
+        drafters = [self._forced, self.memory.ngram, *self.contexts.drafters]
         if mode is Mode.FIXED:
             return [drafter for drafter in drafters if not drafter.is_free]
         return [drafter for drafter in drafters if mode is Mode.AUTO or drafter.name == mode]

@@ -107,7 +107,7 @@ def text_of(vocab, tokens):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_logits_give_only_texts_of_the_grammar(vocab, seed):
-    tokens = generate(vocab, GrammarText.parse(PETS).begin(vocab, 0), seed)
+    tokens = generate(vocab, GrammarText.from_gbnf(PETS).begin(vocab, 0), seed)
     assert tokens[-1] in vocab.eog
     assert re.fullmatch(PETS_PATTERN, text_of(vocab, tokens).decode())
 
@@ -128,7 +128,7 @@ def test_random_logits_give_only_json_that_is_valid(vocab, seed, truncated):
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_was_asked_before_the_answer_is_that_of_a_fresh_state(vocab, seed):
     chooser = random.Random(seed)
-    text = GrammarText.parse(PETS if seed % 2 else examples.JSON_GBNF)
+    text = GrammarText.from_gbnf(PETS if seed % 2 else examples.JSON_GBNF)
     texts = [generate(vocab, text.begin(vocab, 0), other, limit=120) for other in (seed, seed + 100)]
     prompt = [1, 2, 3]
     grammar = text.begin(vocab, len(prompt))
@@ -147,7 +147,7 @@ def test_whatever_was_asked_before_the_answer_is_that_of_a_fresh_state(vocab, se
 @pytest.mark.parametrize("grammar", [examples.JSON_GBNF, 'root ::= [^é\u4e2d]* "é" [\u4e00-\u9fff]+ "."', PETS])
 def test_masks_of_all_tokens_are_llamas_own(vocab, grammar):
     ids = np.arange(vocab.num_tokens)
-    grammar = GrammarText.parse(grammar).begin(vocab, 0)
+    grammar = GrammarText.from_gbnf(grammar).begin(vocab, 0)
     printed = np.array([bool(vocab.piece(token)) or token in vocab.eog for token in ids.tolist()])
     output = []
     for seed in range(25):
@@ -161,7 +161,7 @@ def test_masks_of_all_tokens_are_llamas_own(vocab, grammar):
 
 
 def test_an_end_comes_only_where_the_grammar_can_end(vocab):
-    grammar = GrammarText.parse('root ::= "a" "b"?').begin(vocab, 0)
+    grammar = GrammarText.from_gbnf('root ::= "a" "b"?').begin(vocab, 0)
     (eog, *_), a, b = (
         sorted(vocab.eog),
         *(next(t for t in range(vocab.num_tokens) if vocab.piece(t) == x) for x in (b"a", b"b")),
@@ -175,7 +175,7 @@ def test_an_end_comes_only_where_the_grammar_can_end(vocab):
 
 
 def test_control_tokens_are_no_text_and_foreign_ids_are_none(vocab):
-    grammar = GrammarText.parse("root ::= [^a]*").begin(vocab, 0)
+    grammar = GrammarText.from_gbnf("root ::= [^a]*").begin(vocab, 0)
     silent = [t for t in range(vocab.num_tokens) if not vocab.piece(t) and t not in vocab.eog]
     assert silent
     assert not grammar.allowed([], [], np.array([*silent, -1, vocab.num_tokens, 2**40])).any()
@@ -186,13 +186,13 @@ def test_a_grammar_that_a_vocabulary_cannot_spell_is_an_error(tmp_path):
     from tests.tiny import write_attention
 
     with closing(Model(ModelHeader.of_file(write_attention(tmp_path / "x.gguf"), "target"), 0)) as model:
-        grammar = GrammarText.parse('root ::= "\\x00"').begin(model.vocab, 0)  # no token has a zero byte
+        grammar = GrammarText.from_gbnf('root ::= "\\x00"').begin(model.vocab, 0)  # no token has a zero byte
         with pytest.raises(ContextError, match="no token"):
             Sampler(grammar=grammar).sample(np.zeros(model.vocab.num_tokens, np.float32), [])
 
 
 def test_states_of_a_long_text_are_forgotten_but_for_the_last(vocab):
-    grammar = GrammarText.parse("root ::= [a-z]*").begin(vocab, 0)
+    grammar = GrammarText.from_gbnf("root ::= [a-z]*").begin(vocab, 0)
     token = next(t for t in range(vocab.num_tokens) if vocab.piece(t) == b"a")
     tokens = []
     for _ in range(300):
@@ -203,7 +203,7 @@ def test_states_of_a_long_text_are_forgotten_but_for_the_last(vocab):
 
 
 def test_a_step_of_the_grammar_is_made_once_a_token(vocab, monkeypatch):
-    grammar = GrammarText.parse("root ::= [a-z]*").begin(vocab, 2)
+    grammar = GrammarText.from_gbnf("root ::= [a-z]*").begin(vocab, 2)
     a, b = (next(t for t in range(vocab.num_tokens) if vocab.piece(t) == x) for x in (b"a", b"b"))
     steps = []
     monkeypatch.setattr(lib, "llama_sampler_accept", lambda *_: steps.append(1))
@@ -244,20 +244,20 @@ MISTAKES = [
 @pytest.mark.parametrize(("text", "message"), MISTAKES)
 def test_a_mistake_in_a_grammar_is_an_error_before_there_is_a_model(text, message, capfd):
     with pytest.raises(UsageError) as caught:
-        GrammarText.parse(text)
+        GrammarText.from_gbnf(text)
     assert message in caught.value.message
     assert capfd.readouterr() == ("", "")
 
 
 def test_what_llama_refuses_is_an_error_too(capfd):
     with pytest.raises(UsageError, match="left recursion"):
-        GrammarText.parse('root ::= ("" | "a")*')
+        GrammarText.from_gbnf('root ::= ("" | "a")*')
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("name", [name for name in dir(examples) if name.endswith("_GBNF")])
 def test_llamas_examples_are_grammars(name):
-    GrammarText.parse(getattr(examples, name))
+    GrammarText.from_gbnf(getattr(examples, name))
 
 
 PIECES = [
@@ -299,7 +299,7 @@ def test_what_is_no_grammar_for_llama_is_none_here(pieces):
 
 def failure(text):
     try:
-        GrammarText.parse(text)
+        GrammarText.from_gbnf(text)
     except UsageError as error:
         return error.message
     return ""
