@@ -90,50 +90,67 @@ class TextGrammar:
         self._first = first
         self._num_tokens = num_tokens
         self._prompt_length = prompt_length
-        self._state = first.deep_copy()
-        self._held: list[int] = []
-        """The tokens that the state has read."""
         self._output: list[int] = []
         self._masks: dict[int, NDArray[np.bool_]] = {}
         """By the number of tokens of `_output` before them."""
+        self._forget()
 
     def mask(self, tokens: Sequence[int], ahead: Sequence[int] = ()) -> NDArray[np.bool_]:
-        """Which tokens may follow, shape (num_tokens,); none after one that was not allowed.
+        """Which tokens may follow, shape (num_tokens,); none after one that does not fit.
 
         Raises ContextError where the grammar is too complex for its engine.
         """
-        output = [*tokens[self._prompt_length :], *ahead]
+        kept = list(tokens[self._prompt_length :])
+        output = [*kept, *ahead]
         shared = common_prefix(self._output, output)
         if shared < len(output):
             self._masks = {length: mask for length, mask in self._masks.items() if length <= shared}
             self._output = output
         if len(output) not in self._masks:
-            self._masks[len(output)] = self._compute(output)
+            self._masks[len(output)] = self._compute(kept, output)
         return self._masks[len(output)]
 
     def forced(self, tokens: Sequence[int]) -> list[int]:
         """The tokens that follow because nothing else may."""
-        if not self._go_to(tokens[self._prompt_length :]):
-            return []
-        return [token for token in self._state.compute_ff_tokens() if token < self._num_tokens]
+        state = self._state_after(tokens[self._prompt_length :])
+        return [token for token in state.compute_ff_tokens() if token < self._num_tokens] if state else []
 
-    def _compute(self, output: Sequence[int]) -> NDArray[np.bool_]:
-        if not self._go_to(output):
+    def _compute(self, kept: Sequence[int], output: Sequence[int]) -> NDArray[np.bool_]:
+        state = self._state_after(kept)
+        if state and len(output) > len(kept):
+            state = self._state_ahead(output)
+        if not state:
             return np.zeros(self._num_tokens, np.bool_)
-        bits = np.frombuffer(self._state.compute_bitmask(), np.uint8)
-        if problem := self._state.get_error():
-            self._state, self._held = self._first.deep_copy(), []
+        bits = np.frombuffer(state.compute_bitmask(), np.uint8)
+        if problem := state.get_error():
+            self._forget()
             raise ContextError(f"the grammar cannot go on: {_read_problem(problem)[1]}", "make it simpler")
         return np.unpackbits(bits, count=self._num_tokens, bitorder="little").view(np.bool_)
 
-    def _go_to(self, output: Sequence[int]) -> bool:
-        """Bring the state to the end of `output`; False if some token of it may not follow those before it."""
-        shared = common_prefix(self._held, output)
-        if shared < len(self._held) and not self._state.rollback(len(self._held) - shared):
-            self._state, shared = self._first.deep_copy(), 0
-        read = self._state.try_consume_tokens(list(output[shared:]))
-        self._held = list(output[: shared + read])
-        return len(self._held) == len(output)
+    # llguidance 1.9.1 allows what does not fit after its `rollback`, so states only go forward, and are copied.
+
+    def _forget(self) -> None:
+        self._state, self._held = self._first.deep_copy(), list[int]()
+        """After the tokens that stay, and these tokens."""
+        self._ahead, self._held_ahead = self._state, list[int]()
+        """The same with those that may be taken back."""
+
+    def _state_after(self, kept: Sequence[int]) -> LLMatcher | None:
+        """The state after tokens that stay; None if one of them does not fit."""
+        if common_prefix(self._held, kept) < len(self._held):
+            self._forget()
+        read = self._state.try_consume_tokens(list(kept[len(self._held) :]))
+        self._held = list(kept[: len(self._held) + read])
+        return self._state if len(self._held) == len(kept) else None
+
+    def _state_ahead(self, output: Sequence[int]) -> LLMatcher | None:
+        """The same for tokens beyond those that `_state` has read."""
+        held = self._held_ahead
+        if len(held) <= len(self._held) or common_prefix(held, output) < len(held):
+            self._ahead, held = self._state.deep_copy(), self._held
+        read = self._ahead.try_consume_tokens(list(output[len(held) :]))
+        self._held_ahead = list(output[: len(held) + read])
+        return self._ahead if len(self._held_ahead) == len(output) else None
 
 
 class _Tokenizers:

@@ -6,13 +6,16 @@ every keyword is kept, refused with its place, or known to be a remark; one that
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from llguidance import LLMatcher
 
 from specgguf.errors import UsageError
 from specgguf.text import jsontext
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
 
 _NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 _OBJECTS = {"properties", "additionalProperties", "patternProperties", "required", "minProperties", "maxProperties"}
@@ -77,10 +80,12 @@ def read_schema(text: str, check: Callable[[str], str]) -> tuple[str, list[str]]
 
 def _compile(schema: dict[str, Any], coerce: bool) -> str:
     # A model may write blanks for ever where it is allowed to: as many as a readable object has are enough.
-    return LLMatcher.grammar_from_json_schema(
-        json.dumps(schema),
-        overrides={"lenient": False, "coerce_one_of": coerce, "whitespace_pattern": r" |\n[ \t]{0,20}"},
-    )
+    blanks = r" |\n[ \t]{0,20}"
+    options: "JsonCompileOptions" = {"lenient": False, "coerce_one_of": coerce, "whitespace_pattern": blanks}
+    try:
+        return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=options)
+    except ValueError as error:
+        raise _refusal("#", f"it is nested too deeply ({error})") from None
 
 
 def _refusal(place: str, what: str) -> UsageError:
@@ -94,7 +99,7 @@ def _say(problem: str) -> str:
     for line in reversed(lines):
         if line.startswith("error: "):
             return f"the pattern: {line.removeprefix('error: ')}"
-    return lines[0]
+    return lines[0][:1].lower() + lines[0][1:]
 
 
 class _Reader:
