@@ -212,7 +212,7 @@ class Engine:
 
     def drafters(self, mode: Mode = Mode.AUTO) -> list[Drafter]:
         """Who drafts in this mode, as far as contexts are open."""
-        drafters = [self._forced, self.memory.ngram, *self.contexts.drafters]
+        drafters: list[Drafter] = [self._forced, self.memory.ngram, *self.contexts.drafters]
         if mode is Mode.FIXED:
             return [drafter for drafter in drafters if not drafter.is_free]
         return [drafter for drafter in drafters if mode is Mode.AUTO or drafter.name == mode]

@@ -3,7 +3,15 @@
 import re
 from collections.abc import Iterator
 
-from llguidance.gbnf_to_lark import ASTNode, GbnfToLarkError, GrammarParser, LiteralNode, RegexNode, RuleRefNode, resolve
+from llguidance.gbnf_to_lark import (
+    ASTNode,
+    GbnfToLarkError,
+    GrammarParser,
+    LiteralNode,
+    RegexNode,
+    RuleRefNode,
+    resolve,
+)
 
 from specgguf.errors import UsageError
 

@@ -53,8 +53,8 @@ _INTEGERS = {"int32": (-(2**31), 2**31 - 1), "int64": (-(10**18) + 1, 10**18 - 1
 def read_schema(text: str, check: Callable[[str], str]) -> tuple[str, list[str]]:
     """What llguidance makes of a schema, and notes on what is not as the schema says, a line each.
 
-    `check` returns what is wrong with a grammar, or nothing. Raises UsageError if `text` is not JSON or not a schema, or
-    asks for something that cannot be enforced.
+    `check` returns what is wrong with a grammar, or nothing. Raises UsageError if `text` is not JSON or not a schema,
+    or asks for something that cannot be enforced.
     """
     try:
         whole = jsontext.parse(text)
@@ -81,7 +81,7 @@ def read_schema(text: str, check: Callable[[str], str]) -> tuple[str, list[str]]
 def _compile(schema: dict[str, Any], coerce: bool) -> str:
     # A model may write blanks for ever where it is allowed to: as many as a readable object has are enough.
     blanks = r" |\n[ \t]{0,20}"
-    options: "JsonCompileOptions" = {"lenient": False, "coerce_one_of": coerce, "whitespace_pattern": blanks}
+    options: JsonCompileOptions = {"lenient": False, "coerce_one_of": coerce, "whitespace_pattern": blanks}
     try:
         return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=options)
     except ValueError as error:
@@ -184,9 +184,10 @@ class _Reader:
         for schema in self._visited.values():
             properties, required = schema.get("properties"), schema.get("required", [])
             says = schema.keys() & {"additionalProperties", "patternProperties", "minProperties"}
-            if isinstance(properties, dict) and isinstance(required, list) and not says:
-                if all(name in properties for name in required if isinstance(name, str)):
-                    schema["additionalProperties"] = False
+            if says or not isinstance(properties, dict) or not isinstance(required, list):
+                continue
+            if all(name in properties for name in required if isinstance(name, str)):
+                schema["additionalProperties"] = False
 
 
 def _parts(place: str, schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -61,7 +61,9 @@ def best(values: NDArray[Any], limit: int) -> Ids:
 def rest_of(logits: NDArray[np.float32], found: Ids) -> float:
     """What is left of the probability after the tokens found, in units of the best one's."""
     peak = logits[found[0]]
-    return max(0.0, float(np.exp(logits - peak).sum(dtype=np.float64) - np.exp(logits[found] - peak).sum(dtype=np.float64)))
+    return max(
+        0.0, float(np.exp(logits - peak).sum(dtype=np.float64) - np.exp(logits[found] - peak).sum(dtype=np.float64))
+    )
 
 
 def num_until(probs: NDArray[np.float64], bound: float) -> int:

@@ -102,9 +102,7 @@ class Sampler:
             token = self._choose(masked, position)
             return Choice(token, self._margin(masked, token, position))
 
-    def _masked(
-        self, logits: NDArray[np.float32], tokens: Sequence[int], ahead: Sequence[int]
-    ) -> NDArray[np.float32]:
+    def _masked(self, logits: NDArray[np.float32], tokens: Sequence[int], ahead: Sequence[int]) -> NDArray[np.float32]:
         """The logits of what the grammar allows, minus infinity for the rest."""
         if self.grammar is None:
             return logits

@@ -41,7 +41,7 @@ def test_contexts_are_opened_on_request_and_grow_on_request(make):
     larger = engine.open(150)
     assert larger is not context
     assert larger.n_ctx == 200  # twice, so that it seldom happens
-    assert [drafter.name for drafter in engine.drafters()] == ["ngram", "model"]
+    assert [drafter.name for drafter in engine.drafters()] == ["forced", "ngram", "model"]
 
 
 def test_nothing_of_a_workbench_needs_an_answer_first(make):

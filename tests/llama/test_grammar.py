@@ -23,13 +23,19 @@ PERSON = {
     "properties": {
         "name": {"type": "string", "maxLength": 8},
         'a "b"\\c\n': {"enum": ['x"y', "back\\slash", "line\nbreak", "é", 3, None]},
-        "code": {"type": "string", "pattern": r"^[A-Z]{2}-\d+(\.\d\d?)?|none$"},
+        "code": {"type": "string", "pattern": r"^([A-Z]{2}-\d+(\.\d\d?)?|none)$"},
         "tags": {"type": "array", "items": {"type": ["integer", "null"]}, "minItems": 1, "maxItems": 3},
         "child": {"anyOf": [{"$ref": "#/$defs/tags"}, {"type": "boolean"}]},
     },
     "required": ["name", 'a "b"\\c\n', "tags"],
     "additionalProperties": False,
-    "$defs": {"tags": {"type": "array", "prefixItems": [{"type": "number"}, {"type": "string", "format": "date"}], "items": False}},
+    "$defs": {
+        "tags": {
+            "type": "array",
+            "prefixItems": [{"type": "number"}, {"type": "string", "format": "date"}],
+            "items": False,
+        }
+    },
 }
 
 
@@ -87,7 +93,9 @@ SUMS = 'root ::= term (("+" | "-") term)*\nterm ::= [0-9]+ | "(" root ")"'
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_was_asked_before_the_answer_is_that_of_a_fresh_state(vocab, seed):
     chooser = random.Random(seed)
-    text = (GrammarText.from_gbnf(PETS), GrammarText.from_gbnf(SUMS), GrammarText.from_schema(json.dumps(PERSON)))[seed % 3]
+    text = (GrammarText.from_gbnf(PETS), GrammarText.from_gbnf(SUMS), GrammarText.from_schema(json.dumps(PERSON)))[
+        seed % 3
+    ]
     texts = [generate(vocab, text.begin(vocab, 0), other, limit=120) for other in (seed, seed + 100)]
     prompt = [1, 2, 3]
     grammar = text.begin(vocab, len(prompt))
@@ -150,7 +158,7 @@ def test_a_grammar_that_no_text_fits_is_an_error(vocab):
 
 
 def test_a_grammar_too_complex_to_go_on_is_an_error_and_the_next_text_goes_on(vocab):
-    grammar = GrammarText.from_lark('start: /(.*a.{9}){3}/ | /(.*b.{8}c){3}/').begin(vocab, 0)
+    grammar = GrammarText.from_lark("start: /(.*a.{9}){3}/ | /(.*b.{8}c){3}/").begin(vocab, 0)
     first = grammar.mask([])
     grammar._state.consume_token(vocab.num_tokens + 5)  # an error that it never leaves
     grammar._masks.clear()
@@ -172,7 +180,7 @@ MISTAKES = [
     ("root ::= *", "at '*'"),
     ('root ::= "a"{2,', "line 1: expected '}'"),
     ('# first\n\nx ::= "a"{3,2}\nroot ::= x', "line 3: range end must be"),
-    ('root ::= x x\nx ::= [z-a]', "line 2: invalid character class range"),
+    ("root ::= x x\nx ::= [z-a]", "line 2: invalid character class range"),
     ("root ::= <think>", "at '<think>'"),
     ('root ::= "\\', "line 1"),
     ("root ::= " + "(" * 5000, "line 1"),
@@ -196,7 +204,11 @@ IDIOMS = [  # what a greedy reader of words gets wrong, and what llguidance's ow
     ('root ::= x "b"\nx ::= [a-z]+', ["ab", "bbb"], ["a", "b"]),
     ('root ::= [a-z]* "cat" "."', ["cat.", "cacat.", "caxcat."], ["ca."]),
     ('root ::= words " end"\nwords ::= ([a-z]+ " ")* [a-z]+', ["a b end", "end end"], ["end"]),
-    ('root ::= "\\u00e9a" [\\u4e00-\\u9fff]+ "\\x41\\"" [\\x41-\\x5a\\]\\-]', ['éa中A"Z', 'éa中中A"-', 'éa中A"]'], ['éaA"Z']),
+    (
+        'root ::= "\\u00e9a" [\\u4e00-\\u9fff]+ "\\x41\\"" [\\x41-\\x5a\\]\\-]',
+        ['éa中A"Z', 'éa中中A"-', 'éa中A"]'],
+        ['éaA"Z'],
+    ),
     ('root ::= .* "x"', ["a\nx", "xx"], ["a"]),
     ('root ::= start\nstart ::= "(" start ")" | r1\nr1 ::= [&a]', ["((&))", "a"], ["((&)"]),
     ('a-b ::= "x"\na_B ::= "y"\nroot ::= a-b a_B', ["xy"], ["xx"]),
@@ -216,13 +228,20 @@ def test_a_grammar_means_what_it_means_to_llama(vocab, grammar, good, bad):
 def accepts(text, vocab, answer):
     """Byte by byte, or what the vocabulary has instead."""
     singles = {vocab.piece(token): token for token in range(vocab.num_tokens) if len(vocab.piece(token)) == 1}
-    return bool(text.begin(vocab, 0).mask([singles[bytes([byte])] for byte in answer.encode()])[sorted(vocab.eog)].all())
+    return bool(
+        text.begin(vocab, 0).mask([singles[bytes([byte])] for byte in answer.encode()])[sorted(vocab.eog)].all()
+    )
 
 
 def test_regular_expressions(vocab):
     text = GrammarText.from_regex(r"\d{3}-(foo|bar)?")
     assert [accepts(text, vocab, one) for one in ("123-", "123-bar", "12-", "123-ba")] == [True, True, False, False]
-    for regex, message in (("a(b", "unclosed group"), ("(?=a)b", "look-around"), ("a{3,2}", "repetition"), ("(" * 10_000, "")):
+    for regex, message in (
+        ("a(b", "unclosed group"),
+        ("(?=a)b", "look-around"),
+        ("a{3,2}", "repetition"),
+        ("(" * 10_000, ""),
+    ):
         with pytest.raises(UsageError, match="the regular expression: .*" + message):
             GrammarText.from_regex(regex)
 
@@ -267,11 +286,20 @@ BAD_SCHEMAS = [
     ('{"type": "object", "properties": {"a": {}}, "unevaluatedProperties": false}', "unevaluatedProperties cannot"),
     ('{"anyOf": []}', "anyOf is empty"),
     ('{"enum": []}', "is empty"),
-    ('{"properties": {"x/y": {"type": "string", "format": "json-pointer"}}}', '#/properties/x~1y: the format "json-pointer"'),
-    ('{"properties": {"x": {"allOf": [{"type": "string", "pattern": "(?=a)b"}]}}}', "#/properties/x/allOf/0: the pattern: look-around"),
+    (
+        '{"properties": {"x/y": {"type": "string", "format": "json-pointer"}}}',
+        '#/properties/x~1y: the format "json-pointer"',
+    ),
+    (
+        '{"properties": {"x": {"allOf": [{"type": "string", "pattern": "(?=a)b"}]}}}',
+        "#/properties/x/allOf/0: the pattern: look-around",
+    ),
     ('{"type": "string", "pattern": "a(b"}', "the pattern: unclosed group"),
     ('{"type": "array", "items": {"type": "null"}, "minItems": 3, "maxItems": 1}', "minItems (3) is greater"),
-    ('{"type": "object", "properties": {"n": {"type": "integer", "minimum": 3, "maximum": 1}}, "required": ["n"]}', "#/properties/n: unsatisfiable"),
+    (
+        '{"type": "object", "properties": {"n": {"type": "integer", "minimum": 3, "maximum": 1}}, "required": ["n"]}',
+        "#/properties/n: unsatisfiable",
+    ),
     ('{"$ref": "https://example.org/x.json"}', "https://example.org/x.json"),
     ('{"type": "array", "items": {}, "minItems": "3"}', "minItems"),
     ('{"type": "object", "required": 3, "properties": 4}', "the JSON schema: "),
@@ -312,7 +340,11 @@ GOOD_SCHEMAS = [
     ({"enum": ["a", 1, None], "type": ["string", "integer", "null"]}, ['"a"', "1", "null"], ["2"]),
     ({"type": "string", "pattern": "a.c$"}, ['"abc"', '"xabc"'], ['"a"c"', '"abcd"']),
     ({"type": "string", "format": "email"}, ['"a@b.org"'], ['"a"']),
-    ({"type": "string", "format": "uuid4"}, ['"00000000-0000-4000-8000-000000000000"'], ['"00000000-0000-1000-8000-000000000000"']),
+    (
+        {"type": "string", "format": "uuid4"},
+        ['"00000000-0000-4000-8000-000000000000"'],
+        ['"00000000-0000-1000-8000-000000000000"'],
+    ),
     ({"type": "integer", "format": "int32"}, ["2147483647"], ["2147483648"]),
     ({"type": "integer", "format": "int64", "minimum": 3}, ["3", "2147483648"], ["2"]),
     ({"type": "string", "nullable": True}, ['"a"', "null"], ["1"]),

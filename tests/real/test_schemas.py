@@ -43,7 +43,11 @@ def strictly(schema):
 def answer(engine, schema, temperature, num_draft):
     """One with few long texts: what ends one is made likelier."""
     vocab = engine.target.vocab
-    ends = [token for token in range(vocab.num_tokens) if vocab.piece(token).lstrip().startswith((b'"', b"]", b"}", b"null"))]
+    ends = [
+        token
+        for token in range(vocab.num_tokens)
+        if vocab.piece(token).lstrip().startswith((b'"', b"]", b"}", b"null"))
+    ]
     sampler = engine.sampler(temperature=temperature, logit_bias=[(token, 8.0) for token in ends])
     prompt = engine.tokenize_chat([{"role": "user", "content": "Give an example as JSON."}])
     generation = engine.generate(

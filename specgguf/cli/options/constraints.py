@@ -38,8 +38,7 @@ class Constraints:
         typer.Option(
             "--json-schema",
             metavar="SCHEMA",
-            help="The answer must be JSON of this schema: a text, or a file. Objects have no properties that it does not "
-            "name, unless it says additionalProperties.",
+            help="The answer must be JSON of this schema: a text, or a file.",
             callback=unless_overridden,
         ),
     ] = None
