@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specgguf.drafters.forced import ForcedDrafter
 from specgguf.engine.checks import check_ctx, check_parity, has_own_heads, num_layers
@@ -19,7 +19,6 @@ from specgguf.exact.choice import WidthSurvey, candidates
 from specgguf.exact.profiles import Profiles
 from specgguf.llama import library
 from specgguf.llama.context import LlamaContext, check_cache_type
-from specgguf.llama.grammar import GrammarText
 from specgguf.llama.model import Model
 from specgguf.llama.templates import ChatTemplate, Message
 from specgguf.models.header import ModelHeader
@@ -29,6 +28,9 @@ from specgguf.speculative.controller import Auto, Controller, Fixed, Plain
 from specgguf.speculative.drafter import Drafter
 from specgguf.speculative.policy.depths import level_of
 from specgguf.speculative.sequence import Chooser, TokenSequence
+
+if TYPE_CHECKING:  # llguidance is loaded for a grammar only
+    from specgguf.llama.grammar import GrammarText
 
 _LEAST_CTX = 4096
 _ENOUGH = 24
@@ -185,7 +187,7 @@ class Engine:
         num_draft: int | None = None,
         mode: Mode | None = None,
         chooser: Chooser | None = None,
-        grammar: GrammarText | None = None,
+        grammar: "GrammarText | None" = None,
     ) -> Generation:
         """Continue `prompt`; the work is done while the result is iterated.
 

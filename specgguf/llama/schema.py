@@ -88,9 +88,12 @@ def _compile(schema: dict[str, Any], coerce: bool) -> str:
         raise _refusal("#", f"it is nested too deeply ({error})") from None
 
 
+def _at(place: str) -> str:
+    return "the JSON schema" if place == "#" else f"the JSON schema, {place}"
+
+
 def _refusal(place: str, what: str) -> UsageError:
-    where = "" if place == "#" else f", {place}"
-    return UsageError(f"the JSON schema{where}: {what}", "correct that, or leave it out of the schema")
+    return UsageError(f"{_at(place)}: {what}", "correct that, or leave it out of the schema")
 
 
 def _say(problem: str) -> str:
@@ -135,7 +138,7 @@ class _Reader:
     def note_choices(self) -> None:
         """Tell of each choice whose branches may overlap, unless a property tells them apart."""
         self.notes += [
-            f"the JSON schema, {place}: oneOf is taken as anyOf: an answer may fit several of its branches"
+            f"{_at(place)}: oneOf is taken as anyOf: an answer may fit several of its branches"
             for place, schema in self._visited.items()
             if "oneOf" in schema and "discriminator" not in schema
         ]
@@ -149,7 +152,7 @@ class _Reader:
             elif (keyword in _REMARKS or keyword.startswith("x-")) and keyword != "discriminator":
                 del schema[keyword]
             elif keyword not in _KEPT | _HOLDERS | {"format", "nullable", "discriminator"}:
-                self.notes.append(f"the JSON schema, {place}: {keyword} is no keyword of JSON Schema, and is ignored")
+                self.notes.append(f"{_at(place)}: {keyword} is no keyword of JSON Schema, and is ignored")
         _apply_flags(schema)
         if "format" in schema:
             _apply_format(place, schema)
