@@ -29,7 +29,8 @@ def gbnf_to_lark(text: str) -> tuple[str, list[int]]:
     try:
         rules = GrammarParser().parse(_ESCAPE.sub(_plain_escape, text))
     except GbnfToLarkError as error:
-        what, rest = str(error).partition(" at line ")[0], error.pos.text[error.pos.pos :].partition("\n")[0]
+        what = " ".join(str(error).partition(" at line ")[0].split())
+        rest = error.pos.text[error.pos.pos :].partition("\n")[0]
         where = f" at {rest[:40]!r}" if rest else " at the end of the line"
         raise _mistake(error.pos.text.count("\n", 0, error.pos.pos), what[0].lower() + what[1:] + where) from None
     except (IndexError, RecursionError):

@@ -85,7 +85,7 @@ def _compile(schema: dict[str, Any], coerce: bool) -> str:
     try:
         return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=options)
     except ValueError as error:
-        raise _refusal("#", f"it is nested too deeply ({error})") from None
+        raise _refusal("#", f"it cannot be read: {error}") from None
 
 
 def _at(place: str) -> str:
@@ -102,7 +102,9 @@ def _say(problem: str) -> str:
     for line in reversed(lines):
         if line.startswith("error: "):
             return f"the pattern: {line.removeprefix('error: ')}"
-    return lines[0][:1].lower() + lines[0][1:]
+    if "Regex is empty" in lines[0]:
+        return "no text fits its pattern, format and lengths together"
+    return (lines[0][:1].lower() + lines[0][1:])[:300]
 
 
 class _Reader:
@@ -156,6 +158,7 @@ class _Reader:
         _apply_flags(schema)
         if "format" in schema:
             _apply_format(place, schema)
+        _bound_integers(schema)
         combining = _COMBINING & schema.keys()
         all_of = schema.get("allOf")
         self._merges |= len(combining) > 1 or bool(combining and _OBJECTS & schema.keys())
@@ -217,7 +220,9 @@ def _apply_flags(schema: dict[str, Any]) -> None:
 def _apply_format(place: str, schema: dict[str, Any]) -> None:
     """Keep a format in words that llguidance knows; raise UsageError for one that cannot be enforced."""
     name, kinds = schema["format"], schema.get("type", "string")
-    if name in _FORMATS and "string" in kinds:
+    if not isinstance(name, str):
+        raise _refusal(place, f"{json.dumps(name)[:40]} in place of the name of a format")
+    if name in _FORMATS and isinstance(kinds, str | list) and "string" in kinds:
         return
     del schema["format"]
     if name in _INTEGERS:
@@ -225,10 +230,21 @@ def _apply_format(place: str, schema: dict[str, Any]) -> None:
         bounds = [schema.get("minimum", least), schema.get("maximum", most)]
         if all(isinstance(bound, int | float) for bound in bounds):
             schema["minimum"], schema["maximum"] = max(bounds[0], least), min(bounds[1], most)
-    elif isinstance(name, str) and name[:4] == "uuid" and name[4:] in [*"12345678"] and "pattern" not in schema:
+    elif name[:4] == "uuid" and name[4:] in [*"12345678"] and "pattern" not in schema:
         schema["format"], schema["pattern"] = "uuid", f"^.{{14}}{name[4:]}"
     elif name not in _FREE_FORMATS:
         raise _refusal(place, f"the format {json.dumps(name)} cannot be enforced")
+
+
+def _bound_integers(schema: dict[str, Any]) -> None:
+    """Give integers an end: a model that writes digit after digit seldom finds one."""
+    kinds = schema.get("type")
+    if kinds not in ("integer", ["integer", "null"]) or schema.keys() & {"enum", "const"}:
+        return
+    least, most = _INTEGERS["int64"]
+    for bound, other, value in (("minimum", "exclusiveMinimum", least), ("maximum", "exclusiveMaximum", most)):
+        if not schema.keys() & {bound, other}:
+            schema[bound] = value
 
 
 def _allow_null(schema: dict[str, Any]) -> None:

@@ -306,6 +306,10 @@ BAD_SCHEMAS = [
     ('{"type": 3, "format": 4, "minimum": "x"}', "the JSON schema: "),
     ('{"type": {"a": 1}, "required": [{}], "properties": {"a": {}}}', "the JSON schema: "),
     ('{"exclusiveMinimum": true, "minimum": [], "format": "int32"}', "the JSON schema: "),
+    ('{"format": [1], "type": {}}', "in place of the name of a format"),
+    ('{"type": 1.5, "format": "date"}', "the JSON schema: "),
+    ('{"type": "string", "format": "uri", "maxLength": 1}', "no text fits"),
+    ('{"minimum": NaN}', "the JSON schema: "),
     ('{"name": "x", "strict": true, "schema": {"type": "object"}}', "around a schema in a request"),
 ]
 
@@ -345,6 +349,7 @@ GOOD_SCHEMAS = [
         ['"00000000-0000-4000-8000-000000000000"'],
         ['"00000000-0000-1000-8000-000000000000"'],
     ),
+    ({"type": "integer"}, ["-3", "9" * 18], ["9" * 19, "1.0"]),
     ({"type": "integer", "format": "int32"}, ["2147483647"], ["2147483648"]),
     ({"type": "integer", "format": "int64", "minimum": 3}, ["3", "2147483648"], ["2"]),
     ({"type": "string", "nullable": True}, ['"a"', "null"], ["1"]),

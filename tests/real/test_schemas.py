@@ -43,12 +43,10 @@ def strictly(schema):
 def answer(engine, schema, temperature, num_draft):
     """One with few long texts: what ends one is made likelier."""
     vocab = engine.target.vocab
-    ends = [
-        token
-        for token in range(vocab.num_tokens)
-        if vocab.piece(token).lstrip().startswith((b'"', b"]", b"}", b"null"))
-    ]
-    sampler = engine.sampler(temperature=temperature, logit_bias=[(token, 8.0) for token in ends])
+    pieces = [(token, vocab.piece(token).lstrip()) for token in range(vocab.num_tokens)]
+    bias = [(token, 8.0) for token, piece in pieces if piece.startswith((b'"', b"]", b"}", b"null"))]
+    bias += [(token, 7.0) for token, piece in pieces if piece.startswith((b",", b"Z"))]
+    sampler = engine.sampler(temperature=temperature, logit_bias=bias)
     prompt = engine.tokenize_chat([{"role": "user", "content": "Give an example as JSON."}])
     generation = engine.generate(
         prompt, sampler, TOKENS, grammar=GrammarText.from_schema(json.dumps(schema)), num_draft=num_draft
