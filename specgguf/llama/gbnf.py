@@ -4,11 +4,13 @@ import re
 from collections.abc import Iterator
 
 from llguidance.gbnf_to_lark import (
+    AlternativeNode,
     ASTNode,
     GbnfToLarkError,
     GrammarParser,
     LiteralNode,
     RegexNode,
+    RepetitionNode,
     RuleRefNode,
     resolve,
 )
@@ -50,6 +52,9 @@ def gbnf_to_lark(text: str) -> tuple[str, list[int]]:
                 node.name = names[node.name]
             _correct(node)
     resolve(rules)
+    for node in (node for rule in rules.values() for node in _nodes(rule)):
+        if isinstance(node, RepetitionNode) and isinstance(node.node, RepetitionNode):
+            node.node = AlternativeNode([node.node])  # in parentheses
     root, first = rules["start"], ""
     if root.alternatives.is_terminal():
         root.name, first = "TEXT", "start: TEXT"

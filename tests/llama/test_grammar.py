@@ -212,6 +212,7 @@ IDIOMS = [  # what a greedy reader of words gets wrong, and what llguidance's ow
     ('root ::= .* "x"', ["a\nx", "xx"], ["a"]),
     ('root ::= start\nstart ::= "(" start ")" | r1\nr1 ::= [&a]', ["((&))", "a"], ["((&)"]),
     ('a-b ::= "x"\na_B ::= "y"\nroot ::= a-b a_B', ["xy"], ["xx"]),
+    ('root ::= (("a"*)+ ("b"?){1,2})? "."', [".", "aabb.", "b."], ["bbb.", "ba."]),
     ('root ::= root "a" | "b"', ["b", "baa"], ["a"]),
     ('root ::= "a\nb"', ["a\nb"], ["ab"]),
     (SUMS, ["1+(2-3)", "12"], ["1+", "(1"]),
