@@ -73,7 +73,7 @@ def test_what_a_grammar_forces_is_drafted_for_nothing(toy_models):
     found = json.loads(auto.stdout)
     assert found["tokens"] == plain["tokens"]
     forced = found["speculation"]["by_source"]["forced"]
-    assert forced["drafted"] == forced["accepted"] > 5
+    assert forced["drafted"] == forced["accepted"] > 0
     assert found["speculation"]["rounds"] < len(plain["tokens"])
 
 

@@ -63,14 +63,13 @@ def check(engine, name):
         checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
         for found in (auto, fixed, plain):
             jsonschema.Draft202012Validator(schema, format_checker=checker).validate(json.loads(found.text))
-        yield auto, fixed, plain
+        yield fixed, plain
 
 
 @pytest.mark.parametrize("name", OF_EACH)
 def test_an_answer_fits_the_schema_with_drafts_and_without(engine, name):
-    for auto, fixed, _ in check(engine, name):
+    for fixed, _ in check(engine, name):
         assert fixed.stats.accepted["model"]
-        assert auto.stats.drafted.total() >= auto.stats.accepted.total()
 
 
 @pytest.mark.sweep
