@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from specgguf.conversation.answer import Answer
 from specgguf.conversation.transcript import Exchange, Transcript
@@ -9,10 +10,12 @@ from specgguf.engine.engine import Engine
 from specgguf.engine.generation import Generation
 from specgguf.engine.settings import CHAT_TEMPERATURE, Mode
 from specgguf.errors import ContextError, ContextFullError, UsageError
-from specgguf.llama.grammar import GrammarText
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.stats import Stats
 from specgguf.text.thought import Said, opens_thought
+
+if TYPE_CHECKING:
+    from specgguf.llama.grammar import GrammarText
 
 _SMALL_PART = 16
 """An answer needs at least this fraction of the context, or the chat is full."""
@@ -25,7 +28,7 @@ class Answering:
     max_tokens: int | None = None
     stops: Sequence[str] = ()
     think: bool = True
-    grammar: GrammarText | None = None
+    grammar: "GrammarText | None" = None
     """What every answer must be of."""
     mode: Mode | None = None
     """How to draft, if not as the engine was opened for."""

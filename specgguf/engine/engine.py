@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from specgguf.drafters.forced import ForcedDrafter
 from specgguf.engine.checks import check_ctx, check_parity, has_own_heads, num_layers
 from specgguf.engine.contexts import Contexts
 from specgguf.engine.generation import Generation
@@ -19,7 +20,6 @@ from specgguf.exact.profiles import Profiles
 from specgguf.headers.heads import DraftKind
 from specgguf.llama import library
 from specgguf.llama.context import LlamaContext, check_cache_type
-from specgguf.llama.grammar import GrammarText
 from specgguf.llama.model import Model
 from specgguf.llama.templates import ChatTemplate, Message
 from specgguf.models.header import ModelHeader
@@ -31,6 +31,9 @@ from specgguf.speculative.loop import Round, begin, speculate
 from specgguf.speculative.policy.depths import level_of
 from specgguf.speculative.sequence import Chooser, TokenSequence
 from specgguf.speculative.together import Together
+
+if TYPE_CHECKING:  # llguidance is loaded for a grammar only
+    from specgguf.llama.grammar import GrammarText
 
 _LEAST_CTX = 4096
 _ENOUGH = 24
@@ -203,7 +206,7 @@ class Engine:
         num_draft: int | None = None,
         mode: Mode | None = None,
         chooser: Chooser | None = None,
-        grammar: GrammarText | None = None,
+        grammar: "GrammarText | None" = None,
     ) -> Generation:
         """Continue `prompt`; the work is done while the result is iterated.
 
@@ -225,7 +228,7 @@ class Engine:
         return Generation(sequence, cached, self.target.vocab, stops, lambda: self.contexts.seconds, rounds)
 
     def sequence(
-        self, prompt: Sequence[int], sampler: Sampler, max_tokens: int | None, grammar: GrammarText | None
+        self, prompt: Sequence[int], sampler: Sampler, max_tokens: int | None, grammar: "GrammarText | None"
     ) -> TokenSequence:
         """A text that begins with `prompt`. Errors as in `generate`."""
         if not prompt:
@@ -243,7 +246,7 @@ class Engine:
 
     def drafters(self, mode: Mode = Mode.AUTO) -> list[Drafter]:
         """Who drafts in this mode, as far as contexts are open."""
-        drafters = [self.memory.ngram, *self.contexts.drafters]
+        drafters: list[Drafter] = [ForcedDrafter(), self.memory.ngram, *self.contexts.drafters]
         if mode is Mode.FIXED:
             return [drafter for drafter in drafters if not drafter.is_free]
         return [drafter for drafter in drafters if mode is Mode.AUTO or drafter.name == mode]

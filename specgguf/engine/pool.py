@@ -1,18 +1,21 @@
 """Many answers at once."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from specgguf.engine.engine import Engine
 from specgguf.engine.generation import Generation
 from specgguf.engine.settings import MAX_PARALLEL, N_BATCH, Mode
 from specgguf.errors import ContextError
 from specgguf.llama.context import LlamaContext
-from specgguf.llama.grammar import GrammarText
 from specgguf.llama.memory import cell_bytes, free_bytes
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.context import Rollback, common_prefix
 from specgguf.speculative.loop import BESIDE, Round, begin, speculate
 from specgguf.speculative.sequence import TokenSequence
+
+if TYPE_CHECKING:  # llguidance is loaded for a grammar only
+    from specgguf.llama.grammar import GrammarText
 
 _MEMORY_SHARE = 0.5
 """Of the memory that is free, what the cells of all texts may take."""
@@ -65,7 +68,7 @@ class Pool:
         sampler: Sampler,
         max_tokens: int | None = None,
         stops: Sequence[str] = (),
-        grammar: GrammarText | None = None,
+        grammar: "GrammarText | None" = None,
     ) -> Generation:
         """Begin a text, for which there must be room; `step` continues it. Errors as in `Engine.generate`."""
         engine = self._engine

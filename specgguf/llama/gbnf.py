@@ -1,246 +1,99 @@
-"""Finds mistakes in GBNF, llama.cpp's notation for grammars, before llama.cpp sees them.
-
-llama.cpp prints a mistake to stderr, followed by the whole grammar. It also accepts some grammars that then make it use
-up all memory or abort the process: rules that begin with themselves after something empty, and `{3,2}`.
-Reference: its grammars/README.md and src/llama-grammar.cpp.
-"""
+"""Reads GBNF, llama.cpp's notation for grammars, with llguidance's reader."""
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+from llguidance.gbnf_to_lark import (
+    AlternativeNode,
+    ASTNode,
+    GbnfToLarkError,
+    GrammarParser,
+    LiteralNode,
+    RegexNode,
+    RepetitionNode,
+    RuleRefNode,
+    resolve,
+)
 
 from specgguf.errors import UsageError
 
-ROOT = "root"
-
-_MOST_REPETITIONS = 2000
-_NAME = re.compile(r"[a-zA-Z0-9-]+")
-_CHAR = re.compile(r"""\\(?:[trn\\"\[\]-]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})|[^\\\0]""")
-_SPACE = re.compile(r"(?:[ \t]|#[^\r\n\0]*)*")
-_SPACE_AND_LINES = re.compile(r"(?:[ \t\r\n]|#[^\r\n\0]*)*")
-_COUNTS = r"\{_([0-9]{1,19})_(?:(,)_(?:([0-9]{1,19})_)?)?\}"
-_SIGNS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+NOTATION = "llama.cpp's grammars/README.md describes its notation, GBNF"
+_ROOT = "root"
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 
 
-@dataclass(slots=True)
-class _Item:
-    """Characters, or a rule."""
+def gbnf_to_lark(text: str) -> tuple[str, list[int]]:
+    """The same grammar in llguidance's notation, a line for each rule, and the line of `text` where each one begins.
 
-    rule: str | None
-    optional: bool
-    """Whether it may be nothing, whatever its rule."""
-    repeatable: bool = True
-    weight: int = 1
-    """How many rules llama.cpp makes of it; their number is limited."""
-
-
-@dataclass(slots=True)
-class _Rule:
-    place: int
-    alternatives: list[list[_Item]] = field(default_factory=lambda: [[]])
-
-
-def check(text: str) -> None:
-    """Raise UsageError, with the line, if `text` is not a usable grammar."""
-    try:
-        reader = _Reader(text)
-        rules = reader.rules()
-        if ROOT not in rules:
-            raise _Mistake(0, f"no rule is named {ROOT}, with which a text begins")
-        for name, place in reader.names.items():
-            if name not in rules:
-                raise _Mistake(place, f"there is no rule {name}")
-        _check_beginnings(rules)
-    except _Mistake as mistake:
-        line = text.count("\n", 0, mistake.place) + 1
-        raise UsageError(
-            f"the grammar, line {line}: {mistake.what}", "llama.cpp's grammars/README.md describes its notation, GBNF"
-        ) from None
-
-
-class _Mistake(Exception):  # noqa: N818 (never leaves this module)
-    def __init__(self, place: int, what: str) -> None:
-        self.place = place
-        self.what = what
-
-
-class _Reader:
-    """Reads from left to right.
-
-    A group in parentheses becomes a rule with a name that no rule in the text can have. Open groups are on a stack: a
-    JSON schema with a long string nests them too deeply for recursion.
+    Rules without a circle become regular expressions, and so does the whole grammar if none has one. Raises UsageError,
+    with the line, if `text` is not GBNF.
     """
-
-    def __init__(self, text: str) -> None:
-        self.names: dict[str, int] = {}
-        """The first position of each name."""
-        self._text = text + "\0"
-        self._place = 0
-        self._num_made = 0
-
-    def rules(self) -> dict[str, _Rule]:
-        """All rules; a group comes before the rule it is in."""
-        rules: dict[str, _Rule] = {}
-        self._skip(_SPACE_AND_LINES)
-        while self._place < len(self._text) - 1:
-            place = self._place
-            name = self._name()
-            self._skip(_SPACE)
-            if not self._text.startswith("::=", self._place):
-                raise self._expected("::=")
-            self._place += 3
-            self._skip(_SPACE_AND_LINES)
-            rules.update(self._body(name, place))
-            if self._ahead not in "\r\n\0":
-                raise self._expected("the end of the line")
-            self._skip(_SPACE_AND_LINES)
-        if not rules:
-            raise _Mistake(0, "it is empty")
-        return rules
-
-    def _body(self, name: str, place: int) -> Iterator[tuple[str, _Rule]]:
-        open_rules = [(name, _Rule(place), 0)]
-        while True:
-            title, rule, num_before = open_rules[-1]
-            sequence = rule.alternatives[-1]
-            char, place = self._ahead, self._place
-            lines = len(open_rules) > 1  # in a group a line may end anywhere
-            if char == "|":
-                rule.alternatives.append([])
-                self._place += 1
-                lines = True
-            elif char == "(":
-                open_rules.append((f"({place}", _Rule(place), self._num_rules()))
-                self._num_made += 1
-                self._place += 1
-                lines = True
-            elif char == ")" and lines:
-                yield open_rules.pop()[:2]
-                weight = max(1, self._num_rules() - num_before)
-                open_rules[-1][1].alternatives[-1].append(_Item(title, False, weight=weight))
-                self._place += 1
-                lines = len(open_rules) > 1
-            elif char in "*+?{":
-                self._repeat(sequence, lines)
-            elif char in '"[':
-                empty = self._characters("]" if char == "[" else '"') == 0
-                sequence.append(_Item(None, empty, not empty))
-            elif char == ".":
-                sequence.append(_Item(None, False))
-                self._place += 1
-            elif char in "<!":
-                raise _Mistake(place, "tokens by name or number, as <token>, are not supported: write their text")
-            elif _NAME.match(char):
-                sequence.append(_Item(self._name(), False))
-            elif lines:
-                raise self._expected(")")
-            else:
-                yield title, rule
-                return
-            self._skip(_SPACE_AND_LINES if lines else _SPACE)
-
-    def _characters(self, end: str) -> int:
-        """Read a literal or a class, and return how many characters it names."""
-        begin = self._place
-        self._place += 2 if self._text.startswith("[^", self._place) else 1
-        count = 0
-        while self._ahead != end:
-            self._character(begin)
-            count += 1
-            if end == "]" and self._ahead == "-" and self._text[self._place + 1] != "]":
-                self._place += 1
-                self._character(begin)
-        self._place += 1
-        return count
-
-    def _character(self, begin: int) -> None:
-        found = _CHAR.match(self._text, self._place)
-        if found is None and self._ahead == "\0":
-            raise _Mistake(begin, f"the end of what begins with {self._text[begin]} is missing")
-        if found is None:
-            raise _Mistake(self._place, f"unknown escape {self._text[self._place : self._place + 2]}")
-        self._place = found.end()
-
-    def _repeat(self, sequence: list[_Item], lines: bool) -> None:
-        place = self._place
-        if self._ahead in _SIGNS:
-            least, most = _SIGNS[self._ahead]
-            self._place += 1
-        else:
-            space = _SPACE_AND_LINES if lines else _SPACE
-            found = re.compile(_COUNTS.replace("_", space.pattern)).match(self._text, place)
-            if found is None:
-                raise self._expected("{number}, {number,} or {number,number}")
-            least = int(found[1])
-            most = least if found[2] is None else int(found[3]) if found[3] else None
-            self._place = found.end()
-        if not sequence or not sequence[-1].repeatable:
-            raise _Mistake(place, f"nothing before {self._text[place]} that could be repeated")
-        if most is not None and most < least:
-            raise _Mistake(place, f"{most} repetitions at most are fewer than {least} at least")
-        if most is not None and most > _MOST_REPETITIONS:
-            most = None  # so does llama.cpp
-        item = sequence[-1]
-        item.weight *= most or least or 1
-        if max(least, item.weight) > _MOST_REPETITIONS:
-            raise _Mistake(place, f"too many repetitions: llama.cpp makes {_MOST_REPETITIONS} rules of one at most")
-        item.optional |= least == 0
-        item.repeatable = most != 0
-        self._num_made += 1 if most is None else most - least
-
-    def _num_rules(self) -> int:
-        return len(self.names) + self._num_made
-
-    def _name(self) -> str:
-        found = _NAME.match(self._text, self._place)
-        if found is None:
-            raise self._expected("a rule (name ::= ...)")
-        self.names.setdefault(found[0], self._place)
-        self._place = found.end()
-        return found[0]
-
-    @property
-    def _ahead(self) -> str:
-        return self._text[self._place]
-
-    def _skip(self, space: re.Pattern[str]) -> None:
-        found = space.match(self._text, self._place)
-        self._place = found.end() if found else self._place
-
-    def _expected(self, what: str) -> _Mistake:
-        rest = self._text[self._place :].splitlines()[0].rstrip("\0")[:40]
-        return _Mistake(self._place, f"expected {what} at {rest!r}" if rest else f"expected {what} at the end")
+    try:
+        rules = GrammarParser().parse(_ESCAPE.sub(_plain_escape, text))
+    except GbnfToLarkError as error:
+        what = " ".join(str(error).partition(" at line ")[0].split())
+        rest = error.pos.text[error.pos.pos :].partition("\n")[0]
+        where = f" at {rest[:40]!r}" if rest else " at the end of the line"
+        raise _mistake(error.pos.text.count("\n", 0, error.pos.pos), what[0].lower() + what[1:] + where) from None
+    except (IndexError, RecursionError):
+        raise _mistake(text.count("\n"), "it ends too early, or is nested too deeply") from None
+    if _ROOT not in rules:
+        raise _mistake(0, f"no rule is named {_ROOT}, with which a text begins")
+    names = {name: name if name == _ROOT else f"r{number}" for number, name in enumerate(rules)}
+    lines = [_line_of(text, rf"^[ \t]*{re.escape(name)}\s*::=") for name in names]
+    rules = {names[name]: rule for name, rule in rules.items()}
+    for name, rule in rules.items():
+        rule.name = name
+        for node in _nodes(rule):
+            if isinstance(node, RuleRefNode):
+                if node.name not in names:
+                    line = _line_of(text, rf"(?<![\w-]){re.escape(node.name)}(?![\w-])")
+                    raise _mistake(line, f"there is no rule {node.name}")
+                node.name = names[node.name]
+            _correct(node)
+    resolve(rules)
+    for node in (node for rule in rules.values() for node in _nodes(rule)):
+        if isinstance(node, RepetitionNode) and isinstance(node.node, RepetitionNode):
+            node.node = AlternativeNode([node.node])  # in parentheses
+    root, first = rules["start"], ""
+    if root.alternatives.is_terminal():
+        root.name, first = "TEXT", "start: TEXT"
+    ordered = sorted(rules.values(), key=lambda rule: rule.order)
+    return "\n".join([first, *(f"{rule.name}: {rule.alternatives}" for rule in ordered)]), [0, *lines]
 
 
-def _check_beginnings(rules: dict[str, _Rule]) -> None:
-    """Check that no rule begins with itself, directly or through others, even after something empty."""
-    optional: set[str] = set()
-    found = True
-    while found:
-        found = False
-        for name, rule in rules.items():
-            if name not in optional and any(all(_optional(i, optional) for i in items) for items in rule.alternatives):
-                optional.add(name)
-                found = True
-    begins = {name: set(_beginnings(rule, optional)) for name, rule in rules.items()}
-    while leaves := {name for name, others in begins.items() if not others}:
-        begins = {name: others - leaves for name, others in begins.items() if name not in leaves}
-    if begins:  # every rule that is left leads to a circle
-        path = [next(iter(begins))]
-        while (following := next(iter(begins[path[-1]]))) not in path:
-            path.append(following)
-        circle = [name for name in path[path.index(following) :] if not name.startswith("(")]
-        raise _Mistake(rules[circle[0]].place, f"rule {circle[0]} begins with itself (left recursion)")
+def _mistake(line: int, what: str) -> UsageError:
+    return UsageError(f"the grammar, line {line + 1}: {what}", NOTATION)
 
 
-def _optional(item: _Item, optional: set[str]) -> bool:
-    return item.optional or item.rule in optional
+def _line_of(text: str, pattern: str) -> int:
+    """The line, from 0, where a pattern is found first."""
+    found = re.search(pattern, text, re.MULTILINE)
+    return text.count("\n", 0, found.start()) if found else 0
 
 
-def _beginnings(rule: _Rule, optional: set[str]) -> Iterator[str]:
-    for items in rule.alternatives:
-        for item in items:
-            if item.rule is not None:
-                yield item.rule
-            if not _optional(item, optional):
-                break
+def _plain_escape(found: re.Match[str]) -> str:
+    """An escape in a form that llguidance's reader gets right: the character itself, or two hexadecimal digits."""
+    digits = found[1] or found[2] or found[3]
+    if digits is None:
+        return r"\x2d" if found[4] == "-" else found[0]
+    code = int(digits, 16)
+    if code < 0x80:
+        return chr(code) if chr(code).isalnum() else f"\\x{code:02x}"
+    return chr(code) if code <= 0x10FFFF and not 0xD800 <= code < 0xE000 else found[0]
+
+
+def _nodes(node: ASTNode) -> Iterator[ASTNode]:
+    yield node
+    for child in node.children():
+        yield from _nodes(child)
+
+
+def _correct(node: ASTNode) -> None:
+    """Write a literal or a class so that llguidance takes it for what it is in GBNF."""
+    if isinstance(node, LiteralNode):
+        value = re.sub(r"\\([\[\]])", r"\1", node.value)
+        value = re.sub(r"\\x(..)", r"\\u00\1", value)
+        node.value = re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\u{ord(found[0]):04x}", value)
+    elif isinstance(node, RegexNode):
+        node.rx = "(?s:.)" if node.rx == "." else re.sub(r"[&~\n\r]", lambda found: f"\\x{ord(found[0]):02x}", node.rx)

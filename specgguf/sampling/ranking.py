@@ -1,6 +1,6 @@
-"""The largest of many values, as many as are needed, some of them not allowed."""
+"""The largest of many values, as many as are needed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,28 +13,27 @@ CHUNK = 256
 """Tokens looked at where the first few did not suffice; then four times as many, and so on."""
 _GROWTH = 4
 _MOST_SORTED = 4096
-"""More than that are put before the grammar first, and in order then."""
+"""More than that, and all are put in order."""
 Ids: TypeAlias = NDArray[np.int64]
-Allow: TypeAlias = Callable[[Ids], NDArray[np.bool_]]
 
 
-def descending(values: NDArray[Any], allow: Allow | None, first: int) -> Iterator[tuple[Ids, Any]]:
-    """The indices that are allowed, in descending order of their values, in growing parts; equal ones by index.
+def descending(values: NDArray[Any], first: int) -> Iterator[tuple[Ids, Any]]:
+    """The indices in descending order of their values, in growing parts; equal ones by index.
 
-    With each part the value that none of the next exceeds. Minus infinity is never allowed.
+    With each part the value that none of the next exceeds. Minus infinity is left out: it is not allowed.
     """
     done, count = np.empty(0, np.int64), first
     while count <= min(_MOST_SORTED, len(values) - 1):
-        ids = np.flatnonzero(values >= _lower_bound(values, count))
+        ids = np.flatnonzero((values >= _lower_bound(values, count)) & (values > -np.inf))
         ids = ids[np.argsort(-values[ids], kind="stable")][:count]
-        new = ids[len(done) :]
-        new = new[values[new] > -np.inf]
-        yield new if allow is None else new[allow(new)], values[ids[-1]]
+        if len(ids) < count:
+            yield ids[len(done) :], -np.inf
+            return
+        yield ids[len(done) :], values[ids[-1]]
         done, count = ids, max(count * _GROWTH, CHUNK)
     left = values > -np.inf
     left[done] = False
     ids = np.flatnonzero(left)
-    ids = ids if allow is None else ids[allow(ids)]
     yield ids[np.argsort(-values[ids], kind="stable")], -np.inf
 
 
@@ -49,36 +48,22 @@ def _lower_bound(values: NDArray[Any], count: int) -> Any:  # noqa: ANN401 (a nu
     return np.partition(values, -count)[-count]
 
 
-def first(values: NDArray[Any], allow: Allow | None) -> int:
-    """The index of the largest value that is allowed, the lowest of equals."""
-    if allow is None:
-        return int(values.argmax())
-    return int(best(values, allow, 1)[0])
-
-
-def best(values: NDArray[Any], allow: Allow | None, limit: int) -> Ids:
-    """The indices of the `limit` largest values that are allowed, fewer if there are not so many, but one at least."""
+def best(values: NDArray[Any], limit: int) -> Ids:
+    """The indices of the `limit` largest values, fewer if not so many are allowed."""
     found = np.empty(0, np.int64)
-    for ids, _ in descending(values, allow, limit):
+    for ids, _ in descending(values, limit):
         found = np.concatenate([found, ids])
         if len(found) >= limit:
             break
-    if not len(found):
-        raise nothing_allowed()
     return found[:limit]
 
 
-def rest_of(logits: NDArray[np.float32], found: Ids, lowest: np.float32, missing: int | None) -> tuple[float, float]:
-    """What is left of the probability after the tokens found, in units of the best one's: at least and at most.
-
-    `missing` tokens at most come after them, each at most as likely as `lowest`; None if all the others do.
-    """
+def rest_of(logits: NDArray[np.float32], found: Ids) -> float:
+    """What is left of the probability after the tokens found, in units of the best one's."""
     peak = logits[found[0]]
-    if missing is None:
-        rest = float(np.exp(logits - peak).sum(dtype=np.float64) - np.exp(logits[found] - peak).sum(dtype=np.float64))
-        return max(0.0, rest), max(0.0, rest)
-    rest = missing * float(np.exp(np.float64(lowest) - peak))
-    return 0.0, min(rest, float(np.exp(np.where(logits <= lowest, logits - peak, -np.inf)).sum(dtype=np.float64)))
+    return max(
+        0.0, float(np.exp(logits - peak).sum(dtype=np.float64) - np.exp(logits[found] - peak).sum(dtype=np.float64))
+    )
 
 
 def num_until(probs: NDArray[np.float64], bound: float) -> int:

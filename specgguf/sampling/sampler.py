@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from math import exp, isfinite, log
 from typing import Protocol
 
@@ -21,7 +20,7 @@ from specgguf.errors import ContextError
 from specgguf.sampling import ranking
 from specgguf.sampling.margin import Ranking, atypicality, num_kept, softmax
 from specgguf.sampling.noise import gumbel_noise
-from specgguf.sampling.ranking import CHUNK, Allow, Ids
+from specgguf.sampling.ranking import CHUNK, Ids
 
 REPEAT_WINDOW = 64
 """How many of the last tokens the penalties look at: llama.cpp's `repeat_last_n`."""
@@ -37,8 +36,14 @@ class Grammar(Protocol):
     the arguments.
     """
 
-    def allowed(self, tokens: Sequence[int], ahead: Sequence[int], ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of `ids` may follow `tokens` and then `ahead`, shape as `ids`."""
+    def mask(self, tokens: Sequence[int], ahead: Sequence[int] = ()) -> NDArray[np.bool_]:
+        """Which ids may follow `tokens` and then `ahead`: shape (n_vocab,), of the target.
+
+        Raises ContextError where that cannot be told.
+        """
+
+    def forced(self, tokens: Sequence[int]) -> list[int]:
+        """The tokens that follow `tokens` because nothing else may, as far as that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,36 +88,38 @@ class Sampler:
 
         Raises ContextError if the logits are not numbers, or if no token is allowed.
         """
+        position = len(tokens) + len(ahead)
         if not self.logit_bias and not self._penalizes:
-            return self._choose(logits, tokens, ahead)
+            return self._choose(self._masked(logits, tokens, ahead), position)
         with self._adjusted(logits, tokens, ahead) as adjusted:
-            return self._choose(adjusted, tokens, ahead)
+            return self._choose(self._masked(adjusted, tokens, ahead), position)
 
     def choose(self, logits: NDArray[np.float32], tokens: Sequence[int], ahead: Sequence[int] = ()) -> Choice:
         """The token of `sample` and its margin, which takes far longer."""
+        position = len(tokens) + len(ahead)
         with self._adjusted(logits, tokens, ahead) as adjusted:
-            token = self._choose(adjusted, tokens, ahead)
-            return Choice(token, self._margin(adjusted, token, tokens, ahead))
+            masked = self._masked(adjusted, tokens, ahead)
+            token = self._choose(masked, position)
+            return Choice(token, self._margin(masked, token, position))
 
-    def _choose(self, logits: NDArray[np.float32], tokens: Sequence[int], ahead: Sequence[int]) -> int:
+    def _masked(self, logits: NDArray[np.float32], tokens: Sequence[int], ahead: Sequence[int]) -> NDArray[np.float32]:
+        """The logits of what the grammar allows, minus infinity for the rest."""
+        if self.grammar is None:
+            return logits
+        return np.where(self.grammar.mask(tokens, ahead)[: len(logits)], logits, np.float32(-np.inf))
+
+    def _choose(self, logits: NDArray[np.float32], position: int) -> int:
         best = int(logits.argmax())
         peak = float(logits[best])
         if not isfinite(peak):
             raise _unusable(peak)
-        if self.temperature == 0.0 and self.grammar is None:
+        if self.temperature == 0.0:
             return best
-        position = len(tokens) + len(ahead)
         token = self._likely(logits, best, peak, position)
         if token is not None:
             return token
-        allow = self._allow(tokens, ahead)
-        if self.temperature == 0.0:
-            return ranking.first(logits, allow)
-        if self._cuts():
-            ids, allow = self._candidates(logits, allow), None
-        else:
-            ids = np.arange(len(logits))
-        return int(ids[ranking.first(self._strengths(logits[ids], ids, position), allow)])
+        ids = self._candidates(logits) if self._cuts() else np.arange(len(logits))
+        return int(ids[self._strengths(logits[ids], ids, position).argmax()])
 
     def _likely(self, logits: NDArray[np.float32], best: int, peak: float, position: int) -> int | None:
         """The choice, where it can be told from the tokens that min-p leaves: most often, and long before all is known.
@@ -120,7 +127,7 @@ class Sampler:
         One that is not cut if these were all there is, is not cut either with others beside them. Right after a decode
         nothing is in the processor's caches, and few calls of numpy count for more than little work in each.
         """
-        if self.grammar is not None or self.min_p <= 0.0 or self.typical_p < 1.0:
+        if self.min_p <= 0.0 or self.typical_p < 1.0:
             return None
         near = logits >= peak + log(self.min_p)
         count = np.count_nonzero(near)
@@ -142,9 +149,6 @@ class Sampler:
         """What the choice among `ids`, whose logits are `kept`, is the argmax of."""
         strengths: NDArray[np.float64] = (kept - kept.max()) / np.float64(self.temperature)
         return strengths + gumbel_noise(self.seed, position, ids)
-
-    def _allow(self, tokens: Sequence[int], ahead: Sequence[int]) -> Allow | None:
-        return None if self.grammar is None else partial(self.grammar.allowed, tokens, ahead)
 
     def _cuts(self) -> bool:
         return self.top_k > 0 or self.typical_p < 1.0 or self.top_p < 1.0 or self.min_p > 0.0
@@ -177,26 +181,23 @@ class Sampler:
         finally:
             logits[ids] = original
 
-    def _candidates(self, logits: NDArray[np.float32], allow: Allow | None = None) -> Ids:
-        """Ids left after grammar and truncations, best first; ties at a bound go to the lowest ids."""
+    def _candidates(self, logits: NDArray[np.float32]) -> Ids:
+        """Ids left after the truncations, best first; ties at a bound go to the lowest ids."""
         limit = min(self.top_k, len(logits)) if self.top_k > 0 else len(logits)
         found = np.empty(0, np.int64)
-        for ids, lowest in ranking.descending(logits, allow, limit if self.top_k > 0 else CHUNK):
+        for ids, lowest in ranking.descending(logits, limit if self.top_k > 0 else CHUNK):
             found = np.concatenate([found, ids])
             if len(found) >= limit:
                 break
-            count = self._settled(logits, found, lowest, None if allow is None else limit - len(found))
+            count = self._settled(logits, found, lowest)
             if count is not None:
                 return found[:count]
-        if not len(found):
-            raise ranking.nothing_allowed()
         return self._truncated(logits, found[:limit])
 
-    def _settled(self, logits: NDArray[np.float32], found: Ids, lowest: np.float32, missing: int | None) -> int | None:
+    def _settled(self, logits: NDArray[np.float32], found: Ids, lowest: np.float32) -> int | None:
         """How many of the tokens found are left after top-p and min-p; None if that depends on what follows.
 
-        What follows is `missing` tokens at most, or all the others if None, each at most as likely as `lowest`. Where
-        it cannot change anything it need not be looked at: that spares asking the grammar about a whole vocabulary.
+        What follows is at most as likely as `lowest`. Where it cannot change anything it need not be put in order.
         """
         if self.typical_p < 1.0 or not len(found):
             return None
@@ -207,11 +208,8 @@ class Sampler:
         if self.top_p >= 1.0:
             return count if ends else None
         weights = np.exp(kept.astype(np.float64) - kept[0])
-        rests = ranking.rest_of(logits, found, lowest, missing)
-        fewest, most = (ranking.num_until(weights / (weights.sum() + rest), self.top_p) for rest in rests)
-        if ends:
-            fewest, most = min(fewest, count), min(most, count)
-        return min(fewest, count) if fewest == most <= len(kept) else None
+        needed = ranking.num_until(weights / (weights.sum() + ranking.rest_of(logits, found)), self.top_p)
+        return min(needed, count) if ends or needed <= len(kept) else None
 
     def _truncated(self, logits: NDArray[np.float32], ids: Ids) -> Ids:
         """What typical, top-p and min-p leave of the best tokens."""
@@ -226,12 +224,12 @@ class Sampler:
             ids = ids[kept >= kept[0] + np.log(self.min_p)]
         return ids
 
-    def _margin(self, logits: NDArray[np.float32], token: int, tokens: Sequence[int], ahead: Sequence[int]) -> float:
+    def _margin(self, logits: NDArray[np.float32], token: int, position: int) -> float:
         limit = 2 if self.temperature == 0.0 else self.top_k + _BESIDE if self.top_k > 0 else len(logits)
-        ids = ranking.best(logits, self._allow(tokens, ahead), limit)
+        ids = ranking.best(logits, limit)
         if self.temperature == 0.0:
             return float(logits[ids[0]] - logits[ids[1]]) if len(ids) > 1 else np.inf
-        noise = gumbel_noise(self.seed, len(tokens) + len(ahead), ids)
+        noise = gumbel_noise(self.seed, position, ids)
         kept = np.isin(ids, self._truncated(logits, ids[: self.top_k] if self.top_k > 0 else ids))
         ranked = Ranking(
             logits[ids].astype(np.float64),

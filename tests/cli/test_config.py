@@ -138,6 +138,7 @@ def test_what_excludes_each_other_on_the_command_line_gives_way_to_it(write, ask
         ("[run]\nraw = true\nsystem = 'x'", "run.raw: excludes system", "leave one"),
         ("raw = true\nchat-template = 'x'", "raw: excludes chat-template", "leave one"),
         ("json-schema = '{}'\ngrammar = 'x'", "json-schema: excludes grammar", "leave one"),
+        ("regex = 'a'\nlark = 'x'", "regex: excludes lark", "leave one"),
         ("run = 3", "line 1: run: must be a table", "docs/cli.md"),
         ("[chats]", "line 1: chats: unknown key", ""),
         ("[bench]\nctx = 5", "line 2: bench.ctx: unknown key", ""),

@@ -1,6 +1,7 @@
 """Options that say how tokens are chosen, by the real executable."""
 
 import json
+import re
 
 import pytest
 
@@ -51,9 +52,47 @@ def test_a_grammar_file(toy_models, tmp_path):
     assert found["finish_reason"] == "stop"
 
 
+def test_a_regular_expression_and_a_lark_grammar(toy_models, tmp_path):
+    (tmp_path / "x.lark").write_text('start: "yes" | "no" "!"~3\n')
+    for options, texts in (
+        (["--regex", "(yes|no)!{3}"], r"(yes|no)!!!"),
+        (["--lark", tmp_path / "x.lark"], r"yes|no!!!"),
+    ):
+        found = answer(toy_models["target"], *options, "--temp", 1, "--seed", 4)
+        assert re.fullmatch(texts, found["text"])
+        assert found["finish_reason"] == "stop"
+
+
+FORCED = json.dumps({"const": {"a cat sat on the mat": "and the dog sat on a mat"}})
+
+
+def test_what_a_grammar_forces_is_drafted_for_nothing(toy_models):
+    target = toy_models["target"]
+    plain = answer(target, "--json-schema", FORCED, "-n", LONGEST)
+    auto = specgguf("run", "-m", target, *STEADY, "-n", LONGEST, "--json", "--json-schema", FORCED, "the cat sat")
+    found = json.loads(auto.stdout)
+    assert found["tokens"] == plain["tokens"]
+    forced = found["speculation"]["by_source"]["forced"]
+    assert forced["drafted"] == forced["accepted"] > 0
+    assert found["speculation"]["rounds"] < len(plain["tokens"])
+
+
+def test_what_is_not_as_a_schema_says_is_a_note(toy_models):
+    schema = json.dumps({"const": 1, "maxlength": 3})
+    result = specgguf("run", "-m", toy_models["target"], "--json-schema", schema, "hi")
+    assert result.stdout == b"1"
+    assert result.stderr.startswith(b"note: the JSON schema: maxlength is no keyword of JSON Schema")
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
+        (["--regex", "a("], "the regular expression: unclosed group"),
+        (["--regex", ""], "--regex is empty"),
+        (["--lark", "BAD"], "the Lark grammar, line 1"),
+        (["--lark", "MISSING"], "cannot read"),
+        (["--lark", "BAD", "--regex", "a"], "--regex and --lark exclude each other"),
+        (["--json-schema", '{"items": {"not": {}}}'], "the JSON schema, #/items: not cannot be enforced"),
         (["--grammar", "BAD"], "grammar"),
         (["--grammar", "MISSING"], "cannot read"),
         (["--json-schema", '{"type": "thing"}'], "schema"),

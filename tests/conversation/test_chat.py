@@ -22,7 +22,7 @@ from tests.tiny import write_attention
 GREEDY = {"temperature": 0.0}
 STORY = " ".join(f"Line {number}: the cat of house {number % 7} sat on mat {number % 5}." for number in range(30))
 TEMPLATE = "{% for m in messages %}{{ m['role'] }}:{{ m['content'] }}\n{% endfor %}assistant:"
-ALPHABET = GrammarText.parse('root ::= "abcdefghijklmnop"')
+ALPHABET = GrammarText.from_gbnf('root ::= "abcdefghijklmnop"')
 
 
 @pytest.fixture(scope="module")

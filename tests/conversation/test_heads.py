@@ -70,7 +70,7 @@ def conversation_copy(chat):
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_grammar_allows_the_same(engines, temperature):
     *pair, name = engines
-    grammar = GrammarText.parse('root ::= ("abc" | "bcd" | "cab")+')
+    grammar = GrammarText.from_gbnf('root ::= ("abc" | "bcd" | "cab")+')
     found, expected = (
         one.generate([1, 5, 6], one.sampler(temperature=temperature, seed=2), 40, grammar=grammar) for one in pair
     )

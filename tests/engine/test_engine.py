@@ -17,7 +17,7 @@ def test_contexts_are_opened_on_request_and_grow_on_request(make):
     larger = engine.open(150)
     assert larger is not context
     assert larger.n_ctx == 200  # twice, so that it seldom happens
-    assert [drafter.name for drafter in engine.drafters()] == ["ngram", "model"]
+    assert [drafter.name for drafter in engine.drafters()] == ["forced", "ngram", "model"]
 
 
 def test_nothing_of_a_workbench_needs_an_answer_first(make):
@@ -109,7 +109,7 @@ def test_mtp_layers_that_are_given_take_the_place_of_the_targets_own(make, toy_h
     for draft in (None, toy_heads["mimo2's layer"], toy_heads["mimo2"]):
         engine = make(toy_heads["mimo2"], draft)
         engine.open(64)
-        assert [drafter.name for drafter in engine.drafters()] == ["ngram", "mtp"]
+        assert [drafter.name for drafter in engine.drafters()] == ["forced", "ngram", "mtp"]
 
 
 def test_a_draft_whose_context_cannot_be_opened_is_told_when_that_turns_out(make, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import typer
 
 from specgguf.cli.options.precedence import unless_overridden
 from specgguf.cli.options.texts import check_texts, read_file
+from specgguf.cli.terminal import output
 from specgguf.errors import UsageError, about
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Constraints:
         typer.Option(
             "--grammar",
             metavar="FILE",
-            help="The answer must be of this grammar (GBNF).",
+            help="The answer must be of this grammar, in llama.cpp's notation (GBNF).",
             callback=unless_overridden,
         ),
     ] = None
@@ -38,6 +39,24 @@ class Constraints:
             "--json-schema",
             metavar="SCHEMA",
             help="The answer must be JSON of this schema: a text, or a file.",
+            callback=unless_overridden,
+        ),
+    ] = None
+    regex: Annotated[
+        str | None,
+        typer.Option(
+            "--regex",
+            metavar="TEXT",
+            help="The whole answer must match this regular expression.",
+            callback=unless_overridden,
+        ),
+    ] = None
+    lark: Annotated[
+        Path | None,
+        typer.Option(
+            "--lark",
+            metavar="FILE",
+            help="The answer must be of this grammar, in llguidance's notation (Lark).",
             callback=unless_overridden,
         ),
     ] = None
@@ -58,19 +77,36 @@ class Constraints:
         return tuple(biases)
 
     def read_grammar(self) -> "GrammarText | None":
-        """What --grammar or --json-schema asks for; raises UsageError for one with a mistake."""
-        if self.grammar is None and self.json_schema is None:
+        """What the answer must be of; raises UsageError for a mistake in it. What is not as it says is told."""
+        given = [name for name in ("grammar", "json-schema", "regex", "lark") if self._value(name) is not None]
+        if not given:
             return None
+        if len(given) > 1:
+            raise UsageError(f"--{given[0]} and --{given[1]} exclude each other", "give one of them", tuple(given[:2]))
         from specgguf.llama.grammar import GrammarText
 
-        if self.grammar is not None:
-            if self.json_schema is not None:
-                raise UsageError("--grammar and --json-schema exclude each other", "give one of them")
-            with about("grammar"):
-                return GrammarText.parse(read_file("grammar", self.grammar))
-        text = self.json_schema or ""
-        check_texts("json-schema", [text])
-        if not text.lstrip().startswith("{"):
-            text = read_file("json-schema", Path(text), "check the path; a schema given as text begins with {")
-        with about("json-schema"):
-            return GrammarText.from_schema(text)
+        readers = {
+            "grammar": GrammarText.from_gbnf,
+            "json-schema": GrammarText.from_schema,
+            "regex": GrammarText.from_regex,
+            "lark": GrammarText.from_lark,
+        }
+        with about(given[0]):
+            grammar = readers[given[0]](self._text(given[0]))
+        for line in grammar.notes:
+            output.note(line)
+        return grammar
+
+    def _value(self, option: str) -> str | Path | None:
+        value: str | Path | None = getattr(self, option.replace("-", "_"))
+        return value
+
+    def _text(self, option: str) -> str:
+        """What the option says, or the file that it names."""
+        value, hint = self._value(option), "check the path"
+        if isinstance(value, str):
+            check_texts(option, [value])
+            if option == "regex" or value.lstrip().startswith("{"):
+                return value
+            hint = "check the path; a schema given as text begins with {"
+        return read_file(option, Path(value or ""), hint)
