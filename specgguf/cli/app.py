@@ -1,6 +1,5 @@
 """The program: registers the commands, and catches what goes wrong in them."""
 
-import os
 import sys
 from typing import Any, NoReturn
 
@@ -20,6 +19,7 @@ from specgguf.cli.pull import pull
 from specgguf.cli.quantize import quantize
 from specgguf.cli.run import run
 from specgguf.cli.terminal import output
+from specgguf.cli.terminal.streams import ReaderGoneError, prepare
 from specgguf.cli.tune import tune
 from specgguf.cli.version import Version
 from specgguf.errors import INTERRUPTED, ConfigError, SpecggufError, UsageError
@@ -73,16 +73,14 @@ def specgguf(ctx: typer.Context, version: Version = False) -> None:
 
 def main() -> NoReturn:
     """Run the command line and leave with its exit code."""
-    output.prepare()
+    prepare()
     sys.exit(_main())
 
 
 def _main() -> int:
     try:
         return int(app(prog_name="specgguf", standalone_mode=False) or 0)
-    except output.ReaderGoneError:
-        # Python flushes stdout once more at its end: into nothing, then.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ReaderGoneError:
         return 0
     except SpecggufError as error:
         output.error(error.message, error.hint)

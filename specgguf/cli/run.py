@@ -24,7 +24,7 @@ from specgguf.cli.options.resources import Resources
 from specgguf.cli.options.sampling import GreedySampling
 from specgguf.cli.options.texts import is_utf8
 from specgguf.cli.report import report
-from specgguf.cli.stdin import PipedLines, read_piped
+from specgguf.cli.stdin import PipedLines, read_piped, without_line_end
 from specgguf.cli.terminal import output
 from specgguf.errors import UsageError, about
 
@@ -170,7 +170,12 @@ def _joined(*parts: str) -> str:
 def _with_stdin(prompt: str, raw: bool) -> str:
     """The argument, then what is piped in."""
     piped = read_piped(wait=not prompt)
-    text = _joined(prompt, piped if raw else piped.rstrip("\n"))
+    if not raw:
+        piped = without_line_end(piped)
+    text = _joined(prompt, piped)
+    if prompt and piped:
+        num_lines = len(piped.splitlines())
+        output.note(f"{num_lines} {'line of stdin was' if num_lines == 1 else 'lines of stdin were'} added to PROMPT")
     if not text.strip():
         raise UsageError("no prompt", 'give one as argument or on stdin: specgguf run "Why is the sky blue?"')
     return text
