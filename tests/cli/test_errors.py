@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from tests.cli.program import EXECUTABLE, environment, failure, here, specgguf
+from tests.cli.program import failure, here, specgguf
 
 
 def test_no_such_file(tmp_path):

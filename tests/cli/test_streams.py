@@ -210,7 +210,7 @@ def test_one_line_end_of_what_is_piped_in_goes_of_either_kind(toy_models, piped,
 
 def test_a_note_says_how_much_of_stdin_joined_the_prompt(model, tmp_path):
     (tmp_path / "file").write_text("one\ntwo\nthree\n")
-    loop = f"while read -r line; do {EXECUTABLE} run {model} -n 1 \"$line\"; done < {tmp_path / 'file'}"
+    loop = f'while read -r line; do {EXECUTABLE} run {model} -n 1 "$line"; done < {tmp_path / "file"}'
     result = subprocess.run(["bash", "-c", loop], capture_output=True, env=environment(), timeout=60, check=False)
     assert result.stderr == b"note: 2 lines of stdin were added to PROMPT\n"
     assert shell(f"run {model} -n 1 hi", stdin=b"x").stderr == b"note: 1 line of stdin was added to PROMPT\n"

@@ -5,10 +5,9 @@ import io
 import os
 import select
 import sys
-from typing import IO, Any, cast
+from typing import Any, BinaryIO, TextIO, cast
 
 from specgguf.errors import SpecggufError
-
 
 _PIECE = 1 << 15
 """Bytes that are handed to a buffer at a time, which holds them all."""
@@ -36,7 +35,7 @@ def prepare() -> None:
 class _Stream(io.RawIOBase):
     """One of the streams, or none where that is closed."""
 
-    def __init__(self, stream: IO[str] | None) -> None:
+    def __init__(self, stream: TextIO | None) -> None:
         buffer: Any = stream.buffer if stream else None
         self._raw: io.RawIOBase | None = getattr(buffer, "raw", buffer)  # with PYTHONUNBUFFERED there is no buffer
 
@@ -68,10 +67,10 @@ class _Input(_Stream):
 class _Output(_Stream):
     """Writes at once. What Ctrl-C interrupts is written with the next piece, and dropped at a second Ctrl-C."""
 
-    def __init__(self, stream: IO[str] | None) -> None:
+    def __init__(self, stream: TextIO | None) -> None:
         super().__init__(stream)
         # Only the library's own buffer knows how much was written when a signal comes.
-        self._buffer = io.BufferedWriter(self._raw, 2 * _PIECE) if self._raw else None
+        self._buffer: BinaryIO | None = io.BufferedWriter(self._raw, 2 * _PIECE) if self._raw else None
         self._error = None if self._raw else OSError(errno.EBADF, "it is closed")
         self._is_interrupted = False
 
@@ -103,7 +102,7 @@ class _Output(_Stream):
             raise
         self._is_interrupted = False
 
-    def _has_flushed(self, buffer: io.BufferedWriter) -> bool:
+    def _has_flushed(self, buffer: BinaryIO) -> bool:
         try:
             buffer.flush()
         except BlockingIOError:  # the stream does not wait by itself, and there is no room
@@ -133,11 +132,11 @@ class _Messages(_Output):
 
 def _writer(raw: _Output) -> io.TextIOWrapper:
     # It only ever writes whole pieces to `raw`, which is all that it needs of a buffer.
-    buffer = cast("IO[bytes]", raw)
+    buffer = cast("BinaryIO", raw)
     return io.TextIOWrapper(buffer, encoding="utf-8", errors="backslashreplace", newline="\n", write_through=True)
 
 
-def _is_readable(stream: IO[str]) -> bool:
+def _is_readable(stream: TextIO) -> bool:
     """Under nohup it is not."""
     try:
         os.read(stream.fileno(), 0)
