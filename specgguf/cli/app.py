@@ -32,10 +32,16 @@ class Program(TyperGroup):
     """All commands."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 (click's own)
-        """Raises UsageError for an argument that would be ignored."""
+        """Raises UsageError for an argument that would be ignored, SpecggufError where completion cannot be installed."""
         if args[:1] and args[0] in _ALONE and args[1:] and not ctx.resilient_parsing:
             raise UsageError(f"{args[0]} takes no argument: {args[1]}", "leave it out")
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.Exit:  # which is a RuntimeError
+            raise
+        except (OSError, RuntimeError) as error:  # there is no home, or it cannot be written to
+            hint = "specgguf --show-completion prints it, to be put where your shell reads it"
+            raise SpecggufError(f"cannot install completion: {error}", hint) from None
 
 
 app = typer.Typer(
