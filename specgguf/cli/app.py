@@ -32,7 +32,7 @@ class Program(TyperGroup):
     """All commands."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 (click's own)
-        """Raises UsageError for an argument that would be ignored, SpecggufError where completion cannot be installed."""
+        """Raises UsageError for an argument that would be ignored, SpecggufError if completion cannot be installed."""
         if args[:1] and args[0] in _ALONE and args[1:] and not ctx.resilient_parsing:
             raise UsageError(f"{args[0]} takes no argument: {args[1]}", "leave it out")
         try:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import platformdirs
 
-
 NOWHERE = Path(os.devnull, "specgguf")
 """Stands for folders in the home of a user who has none: nothing is there, and nothing can be put there."""
 

@@ -13,7 +13,8 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import create_output
 
 from specgguf.cli.stdin import text_of, without_line_end
-from specgguf.errors import UsageError
+from specgguf.errors import UsageError, about
+from specgguf.text.files import check_file
 
 _PROMPT = "> "
 
@@ -109,6 +110,8 @@ class _Commands(Completer):
 def _history(path: Path | None) -> FileHistory | InMemoryHistory:
     if path is None:
         return InMemoryHistory()
+    with about("history"):
+        check_file(path)
     try:
         path.touch(mode=0o600)
     except OSError as error:
