@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup, TyperOption
 
+from specgguf.cli import habits
 from specgguf.cli.bench import bench
 from specgguf.cli.chat import chat
 from specgguf.cli.check import check
@@ -35,6 +36,8 @@ class Program(TyperGroup):
         """Raises UsageError for an argument that would be ignored, SpecggufError if completion cannot be installed."""
         if args[:1] and args[0] in _ALONE and args[1:] and not ctx.resilient_parsing:
             raise UsageError(f"{args[0]} takes no argument: {args[1]}", "leave it out")
+        if not ctx.resilient_parsing:
+            habits.check(args)
         try:
             return super().parse_args(ctx, args)
         except typer.Exit:  # which is a RuntimeError
@@ -92,17 +95,20 @@ def _main() -> int:
         output.error(error.message, error.hint)
         return error.exit_code
     except typer.TyperException as error:
-        output.error(_described(error), "see specgguf --help, or --help of the command")
+        output.error(*_described(error))
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-def _described(error: typer.TyperException) -> str:
-    """Its message, or for a value that is not allowed: the option or variable, and what it may be."""
+def _described(error: typer.TyperException) -> tuple[str, str]:
+    """Its message, or for a value that is not allowed: the option or variable, and what it may be; and a hint."""
+    usual = "see specgguf --help, or --help of the command"
     option = getattr(error, "param", None)
     if not isinstance(error, typer.BadParameter) or not isinstance(option, TyperOption):
-        return error.format_message()
+        unknown = str(getattr(error, "option_name", ""))
+        return error.format_message(), habits.hint_for_option(unknown) or usual
     source = error.ctx and error.ctx.get_parameter_source(option.name)
-    name = option.envvar if source and source.name == "ENVIRONMENT" else max(option.opts, key=len)
-    return f"{name} must be {allowed(option)}"
+    spelled = max(option.opts, key=len)
+    name = option.envvar if source and source.name == "ENVIRONMENT" else spelled
+    return f"{name} must be {allowed(option)}", habits.hint_for_value(spelled) or usual
