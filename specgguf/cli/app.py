@@ -1,12 +1,12 @@
 """The program: registers the commands, and catches what goes wrong in them."""
 
-import os
 import sys
 from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup, TyperOption
 
+from specgguf.cli import habits
 from specgguf.cli.bench import bench
 from specgguf.cli.chat import chat
 from specgguf.cli.check import check
@@ -20,6 +20,7 @@ from specgguf.cli.pull import pull
 from specgguf.cli.quantize import quantize
 from specgguf.cli.run import run
 from specgguf.cli.terminal import output
+from specgguf.cli.terminal.streams import ReaderGoneError, prepare
 from specgguf.cli.tune import tune
 from specgguf.cli.version import Version
 from specgguf.errors import INTERRUPTED, ConfigError, SpecggufError, UsageError
@@ -32,10 +33,18 @@ class Program(TyperGroup):
     """All commands."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 (click's own)
-        """Raises UsageError for an argument that would be ignored."""
+        """Raises UsageError for an argument that would be ignored, SpecggufError if completion cannot be installed."""
         if args[:1] and args[0] in _ALONE and args[1:] and not ctx.resilient_parsing:
             raise UsageError(f"{args[0]} takes no argument: {args[1]}", "leave it out")
-        return super().parse_args(ctx, args)
+        if not ctx.resilient_parsing:
+            habits.check(args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.Exit:  # which is a RuntimeError
+            raise
+        except (OSError, RuntimeError) as error:  # there is no home, or it cannot be written to
+            hint = "specgguf --show-completion prints it, to be put where your shell reads it"
+            raise SpecggufError(f"cannot install completion: {error}", hint) from None
 
 
 app = typer.Typer(
@@ -73,32 +82,33 @@ def specgguf(ctx: typer.Context, version: Version = False) -> None:
 
 def main() -> NoReturn:
     """Run the command line and leave with its exit code."""
-    output.prepare()
+    prepare()
     sys.exit(_main())
 
 
 def _main() -> int:
     try:
         return int(app(prog_name="specgguf", standalone_mode=False) or 0)
-    except output.ReaderGoneError:
-        # Python flushes stdout once more at its end: into nothing, then.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ReaderGoneError:
         return 0
     except SpecggufError as error:
         output.error(error.message, error.hint)
         return error.exit_code
     except typer.TyperException as error:
-        output.error(_described(error), "see specgguf --help, or --help of the command")
+        output.error(*_described(error))
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-def _described(error: typer.TyperException) -> str:
-    """Its message, or for a value that is not allowed: the option or variable, and what it may be."""
+def _described(error: typer.TyperException) -> tuple[str, str]:
+    """Its message, or for a value that is not allowed: the option or variable, and what it may be; and a hint."""
+    usual = "see specgguf --help, or --help of the command"
     option = getattr(error, "param", None)
     if not isinstance(error, typer.BadParameter) or not isinstance(option, TyperOption):
-        return error.format_message()
+        unknown = str(getattr(error, "option_name", ""))
+        return error.format_message(), habits.hint_for_option(unknown) or usual
     source = error.ctx and error.ctx.get_parameter_source(option.name)
-    name = option.envvar if source and source.name == "ENVIRONMENT" else max(option.opts, key=len)
-    return f"{name} must be {allowed(option)}"
+    spelled = max(option.opts, key=len)
+    name = option.envvar if source and source.name == "ENVIRONMENT" else spelled
+    return f"{name} must be {allowed(option)}", habits.hint_for_value(spelled) or usual

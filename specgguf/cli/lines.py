@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
-from specgguf.cli.stdin import PipedLines, text_of
+from specgguf.cli.stdin import PipedLines, text_of, without_line_end
 from specgguf.cli.terminal import output
 from specgguf.cli.terminal.progress import TerminalProgress
 from specgguf.errors import SpecggufError
@@ -24,7 +24,7 @@ def answer_lines(lines: PipedLines, skip: int, answer: Callable[[str], dict[str,
                 if show_progress and not output.answers_on_terminal():
                     progress.show("answering", lines.bytes_read - len(data), lines.size, f"line {number}")
                 try:
-                    text = text_of(data, f"line {number}").rstrip("\r\n")
+                    text = without_line_end(text_of(data, f"line {number}"))
                     found = answer(text) if text.strip() else None
                 except SpecggufError as error:
                     failed += 1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specgguf.cli.answer import AnswerWriter, stream
+from specgguf.cli.habits import PAIR_HINT
 from specgguf.cli.lines import answer_lines
 from specgguf.cli.ngram_store import AnswerStore
 from specgguf.cli.opening import engine_settings, log_engine, open_engine, open_store
@@ -24,7 +25,7 @@ from specgguf.cli.options.resources import Resources
 from specgguf.cli.options.sampling import GreedySampling
 from specgguf.cli.options.texts import is_utf8
 from specgguf.cli.report import report
-from specgguf.cli.stdin import PipedLines, read_piped
+from specgguf.cli.stdin import PipedLines, read_piped, without_line_end
 from specgguf.cli.terminal import output
 from specgguf.errors import UsageError, about
 
@@ -76,7 +77,7 @@ def run(
     form.check()
     _check_batch(batch, form)
     piped = PipedLines() if batch.lines else None
-    text = prompt if piped else _with_stdin(prompt, shape.raw)
+    text = prompt if piped else _with_stdin(prompt, shape.raw, models)
     if not is_utf8(text):
         raise UsageError("PROMPT is not UTF-8 text", "check the encoding of your terminal")
     begin = time.perf_counter()
@@ -167,12 +168,18 @@ def _joined(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _with_stdin(prompt: str, raw: bool) -> str:
+def _with_stdin(prompt: str, raw: bool, models: Models) -> str:
     """The argument, then what is piped in."""
     piped = read_piped(wait=not prompt)
-    text = _joined(prompt, piped if raw else piped.rstrip("\n"))
+    if not raw:
+        piped = without_line_end(piped)
+    text = _joined(prompt, piped)
+    if prompt and piped:
+        num_lines = len(piped.splitlines())
+        output.note(f"{num_lines} {'line of stdin was' if num_lines == 1 else 'lines of stdin were'} added to PROMPT")
     if not text.strip():
-        raise UsageError("no prompt", 'give one as argument or on stdin: specgguf run "Why is the sky blue?"')
+        usual = 'give one as argument or on stdin: specgguf run "Why is the sky blue?"'
+        raise UsageError("no prompt", PAIR_HINT if models.pair and " " in models.pair else usual)
     return text
 
 

@@ -45,6 +45,11 @@ class PipedLines:
             yield number, line
 
 
+def without_line_end(text: str) -> str:
+    """The text without the end of its last line, of either kind."""
+    return text.removesuffix("\n").removesuffix("\r")
+
+
 def text_of(data: bytes, what: str) -> str:
     """What was piped in, as text; raises UsageError if it is none."""
     try:

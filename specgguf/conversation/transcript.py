@@ -57,7 +57,7 @@ class Transcript:
 def load(path: Path) -> Transcript:
     """What was dumped there; raises UsageError if it is no transcript."""
     try:
-        content = jsontext.parse(path.read_text(encoding="utf-8"))
+        content = jsontext.parse(path.read_text(encoding="utf-8"), names=["models"])
         if content["format"] != FORMAT:
             raise UsageError(f"{path} has format {content['format']}, this program reads {FORMAT}", "start a new chat")
         system, exchanges = _exchanges(content["messages"])

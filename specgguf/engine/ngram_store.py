@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specgguf.errors import UsageError
-from specgguf.text.files import check_place, write_whole
+from specgguf.text.files import check_file, write_whole
 
 MOST = 200_000
 """Tokens kept of each tokenizer's texts, the latest: all of them are indexed anew at every start."""
@@ -27,8 +27,8 @@ class NgramStore:
 
     def __init__(self, path: Path) -> None:
         """Raises UsageError if there is something else at `path`, or if it cannot be written to."""
-        self._path = path
-        check_place(path)
+        check_file(path)
+        self._path = path.resolve()  # what links lead to is locked, and not each link
         self._known = self._read()
 
     def texts(self, fingerprint: str) -> list[list[int]]:

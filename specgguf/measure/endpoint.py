@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 
 from specgguf.errors import EndpointError
+from specgguf.models.hub import proxies
 from specgguf.text import jsontext
 
 _TIMEOUT = httpx2.Timeout(600, connect=10)
@@ -40,8 +41,10 @@ class Endpoint:
         url = url.rstrip("/")
         self.url = url if url.endswith("/v1") else f"{url}/v1"
         key = os.environ.get("OPENAI_API_KEY")
+        with proxies.named_in_errors():
+            self._client = httpx2.Client(timeout=_TIMEOUT)
         try:
-            self._client = httpx2.Client(timeout=_TIMEOUT, headers={"Authorization": f"Bearer {key}"} if key else {})
+            self._client.headers |= {"Authorization": f"Bearer {key}"} if key else {}
             if httpx2.URL(self.url).scheme not in ("http", "https"):
                 raise httpx2.InvalidURL("it does not start with http:// or https://")
         except (httpx2.InvalidURL, UnicodeError) as error:

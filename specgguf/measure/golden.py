@@ -232,7 +232,7 @@ def changes(recorded: Mapping[str, str | None], now: Mapping[str, str | None]) -
 def load(path: Path) -> Golden:
     """What was dumped there; raises UsageError if it is no golden file."""
     try:
-        content = jsontext.parse(path.read_text(encoding="utf-8"))
+        content = jsontext.parse(path.read_text(encoding="utf-8"), names=["models", "made_with"])
         if content["format"] != FORMAT:
             raise UsageError(f"{path} has format {content['format']}, this program reads {FORMAT}", "record it anew")
         if not _is_sound(content):

@@ -8,6 +8,7 @@ class TextStream:
     """Turns bytes into text, piece by piece, and ends it before a stop string.
 
     A character that is split over tokens is held back until it is complete. Bytes that are not UTF-8 become U+FFFD.
+    Of one that never is complete there is no text: an answer may be cut anywhere.
     Text is held back while it may be the beginning of a stop string.
     """
 
@@ -24,11 +25,8 @@ class TextStream:
 
     def flush(self) -> str:
         """The text still held back, when there is no more data."""
-        if self.stopped:
-            return ""
-        released = self._release(self._held + self._decoder.decode(b"", final=True))
         rest, self._held = self._held, ""
-        return released + rest
+        return rest
 
     def _release(self, text: str) -> str:
         found = [at for stop in self._stops if (at := text.find(stop)) >= 0]

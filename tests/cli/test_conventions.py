@@ -92,13 +92,6 @@ def test_a_dumb_terminal_gets_no_escapes(toy_models, tmp_path):
     assert "\x1b" not in on_terminal(f"{EXECUTABLE} run -p no-such-pair hi", TERM="dumb")[0]
 
 
-def test_a_stderr_that_is_closed(toy_models):
-    line = f"{EXECUTABLE} run -m {toy_models['target']} -n 3 -v --stats 'the cat' 2>&-"
-    result = subprocess.run(["bash", "-c", line], capture_output=True, env=environment(), timeout=60, check=False)
-    expected = specgguf("run", "-m", toy_models["target"], "-n", 3, "the cat").stdout
-    assert (result.returncode, result.stdout) == (0, expected)
-
-
 @pytest.mark.skipif(shutil.which("groff") is None, reason="no groff here")
 def test_the_manual_is_well_formed():
     page = Path(__file__).parents[2] / "man" / "specgguf.1"

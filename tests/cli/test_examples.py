@@ -56,7 +56,9 @@ def run(title, folder, variables):
     result = subprocess.run(
         ["bash", "-euc", SECTIONS[title]], cwd=folder, env=variables, capture_output=True, timeout=300, check=False
     )
-    assert (result.returncode, result.stderr) == (0, b"")
+    notes = result.stderr.splitlines()
+    assert result.returncode == 0
+    assert all(re.match(rb"note: \d+ lines? of stdin (was|were) added to PROMPT", note) for note in notes), notes
     return result.stdout.decode()
 
 

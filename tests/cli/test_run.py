@@ -148,13 +148,6 @@ def test_a_reader_that_closes_the_pipe_early(pair):
     assert (result.returncode, len(result.stdout), result.stderr) == (0, 10, b"")
 
 
-def test_a_closed_stdout(pair):
-    line = " ".join(map(str, [EXECUTABLE, "run", *pair, "-n", 3, "'the cat'", "</dev/null", ">&-"]))
-    result = subprocess.run(line, shell=True, capture_output=True, env=environment(), timeout=60, check=False)
-    assert result.returncode == 1
-    assert result.stderr.decode().startswith("error: cannot write the answer")
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("shape", [None, "--json", "--jsonl"])
 def test_ctrl_c_and_sigterm_keep_what_is_there(toy_models, shape, number, code):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specgguf.cli.completion import draft_quants, pair_names, references, target_quants
+from specgguf.cli.habits import PAIR_HINT
 from specgguf.cli.options.precedence import unless_overridden
 from specgguf.errors import SpecggufError, UnknownQuantError, UsageError, about
 
@@ -121,11 +122,16 @@ class Models:
 
     def chosen_pair(self, catalogue: "Catalogue") -> "Pair | None":
         """The pair that is named, or the default pair; None for a target of the user's own."""
+        is_prompt = self.pair is not None and " " in self.pair.strip()
         if self.target is None:
-            with about("pair"):
-                return catalogue.pair(self.pair)
+            try:
+                with about("pair"):
+                    return catalogue.pair(self.pair)
+            except SpecggufError as error:
+                error.hint = PAIR_HINT if is_prompt else error.hint
+                raise
         if self.pair is not None:
-            raise UsageError("--pair and --target exclude each other", "give one of them")
+            raise UsageError("--pair and --target exclude each other", PAIR_HINT if is_prompt else "give one of them")
         return None
 
 

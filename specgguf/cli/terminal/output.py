@@ -1,15 +1,13 @@
 """The one place that prints: answers to stdout as bytes, everything else to stderr."""
 
-import contextlib
 import functools
-import io
 import os
 import shutil
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specgguf.errors import SpecggufError, UsageError
+from specgguf.errors import UsageError
 from specgguf.text.printable import visible
 
 if TYPE_CHECKING:
@@ -24,27 +22,12 @@ _LEAST_BAR, _LONGEST_BAR = 8, 40
 """Columns of the terminal."""
 
 
-class ReaderGoneError(Exception):
-    """Nobody reads stdout any more: the work is done."""
-
-
-def prepare() -> None:
-    """UTF-8 on both streams, whatever the locale or the console's code page is; a stderr that is closed takes all."""
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-
-
 def write(text: str, style: str = "") -> None:
-    """A piece of the answer, at once; raises ReaderGoneError, or SpecggufError if it cannot be written.
+    """A piece of the answer, at once; raises what the stream raises that cannot be written.
 
     Control characters are made visible on a terminal; pipes get the bytes as they are. `style`, as rich names it, has
     an effect only where there are styles.
     """
-    if sys.stdout is None:
-        raise SpecggufError("cannot write the answer: stdout is closed", "redirect it to /dev/null instead")
     if answers_on_terminal():
         text = visible(text)
     if style and text and has_styles():
@@ -52,15 +35,8 @@ def write(text: str, style: str = "") -> None:
         from rich.style import Style
 
         text = Style.parse(style).render(text, color_system=ColorSystem.STANDARD)
-    try:
-        sys.stdout.buffer.write(text.encode(errors="replace"))
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        raise ReaderGoneError from None
-    except OSError as error:
-        raise SpecggufError(
-            f"cannot write the answer: {error.strerror}", "check what stdout is redirected to"
-        ) from None
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 @functools.cache
@@ -80,7 +56,7 @@ def open_markdown() -> "MarkdownView | None":
 
 def answers_on_terminal() -> bool:
     """Whether a person reads stdout."""
-    return sys.stdout is not None and sys.stdout.isatty()
+    return sys.stdout.isatty()
 
 
 def write_piece(text: str) -> None:
@@ -107,7 +83,7 @@ def table(rows: Sequence[Sequence[str]], left: int, bars: Sequence[float] = ()) 
         for row in rows
     ]
     room = shutil.get_terminal_size().columns - sum(widths) - 2 * len(widths) - 1
-    if bars and room >= _LEAST_BAR and sys.stdout is not None and sys.stdout.isatty():
+    if bars and room >= _LEAST_BAR and answers_on_terminal():
         unit = min(room, _LONGEST_BAR) / max(*bars, 1e-9)
         lines[1:] = [f"{line}  {'█' * round(unit * bar)}" for line, bar in zip(lines[1:], bars, strict=True)]
     write("".join(f"{line}\n" for line in lines))
@@ -124,9 +100,8 @@ def note(text: str) -> None:
 
 
 def log(text: str) -> None:
-    """Details that were asked for. That nobody reads them is no reason to stop answering."""
-    with contextlib.suppress(OSError):
-        sys.stderr.write(visible(text) if on_terminal() else text)
+    """Details that were asked for."""
+    sys.stderr.write(visible(text) if on_terminal() else text)
 
 
 def can_ask() -> bool:
@@ -190,4 +165,6 @@ def console(stderr: bool = True) -> "Console":
         markup=False,
         emoji=False,
         color_system=None if plain else "auto",
+        # With FORCE_COLOR rich by itself would put colours into files.
+        force_terminal=(sys.stderr if stderr else sys.stdout).isatty(),
     )

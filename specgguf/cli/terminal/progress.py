@@ -52,6 +52,7 @@ class TerminalProgress:
                 progress.TimeRemainingColumn(),
                 console=stderr,
                 transient=True,
+                redirect_stdout=False,  # that is data
                 refresh_per_second=2,  # what is being measured wants the processor for itself
                 speed_estimate_period=600,
             )

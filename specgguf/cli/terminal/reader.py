@@ -12,8 +12,9 @@ from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import create_output
 
-from specgguf.cli.stdin import text_of
-from specgguf.errors import UsageError
+from specgguf.cli.stdin import text_of, without_line_end
+from specgguf.errors import UsageError, about
+from specgguf.text.files import check_file
 
 _PROMPT = "> "
 
@@ -52,7 +53,7 @@ class Lines:
         """The next line; raises UsageError if it is no text."""
         while sys.stdin is not None and (line := sys.stdin.buffer.readline()):
             self._number += 1
-            text = text_of(line, f"line {self._number} of stdin").rstrip("\r\n")
+            text = without_line_end(text_of(line, f"line {self._number} of stdin"))
             if text.strip():
                 return text
         raise EOFError
@@ -76,7 +77,7 @@ class Keyboard:
             history=_history(history),
             key_bindings=keys,
             # The line is shown where somebody sees it. Left to itself, the library minds dumb terminals.
-            output=None if sys.stdout and sys.stdout.isatty() else create_output(always_prefer_tty=True),
+            output=None if sys.stdout.isatty() else create_output(always_prefer_tty=True),
             prompt_continuation=" " * len(_PROMPT),
         )
 
@@ -109,6 +110,8 @@ class _Commands(Completer):
 def _history(path: Path | None) -> FileHistory | InMemoryHistory:
     if path is None:
         return InMemoryHistory()
+    with about("history"):
+        check_file(path)
     try:
         path.touch(mode=0o600)
     except OSError as error:

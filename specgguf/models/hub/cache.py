@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from specgguf.models.files import HubFile
+from specgguf.models.locations import NOWHERE
 from specgguf.text.files import replace_link
 
 
@@ -17,7 +18,8 @@ def root() -> Path:
     """The cache's folder."""
     from huggingface_hub import constants
 
-    return Path(constants.HF_HUB_CACHE)
+    folder = Path(constants.HF_HUB_CACHE)
+    return NOWHERE if folder.parts[0] == "~" else folder  # the hub's library would make a folder of that name
 
 
 @functools.cache

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from itertools import islice
 
 import httpx2
-from huggingface_hub import HfApi, constants, get_token, hf_hub_url
+from huggingface_hub import HfApi, constants, get_session, get_token, hf_hub_url
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -17,6 +17,7 @@ from huggingface_hub.errors import (
 )
 
 from specgguf.errors import FetchError, UnreachableError
+from specgguf.models.hub import proxies
 from specgguf.text.suggestions import did_you_mean
 
 _TIMEOUT_S = 4.0
@@ -27,6 +28,8 @@ _MAX_NAMES = 200
 def map_hub_errors(repo: str, revision: str | None, path: str | None) -> Iterator[None]:
     """Turn whatever goes wrong in a request for a repository, or for the file `path` in it, into a FetchError."""
     url = hf_hub_url(repo, path, revision=revision) if path else f"{HfApi().endpoint}/{repo}"
+    with proxies.named_in_errors():
+        get_session()
     try:
         yield
     except OfflineModeIsEnabled as error:

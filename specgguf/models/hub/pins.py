@@ -1,5 +1,6 @@
 """What references to the hub meant when they were first used."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,8 @@ class Pins:
     def put(self, reference: str, file: HubFile | SplitFile) -> None:
         """Pin `reference` to `file`."""
         pinned = [{name: getattr(part, name) for name in _FIELDS} for part in file.hub_files]
-        write_whole(self._path, json.dumps({**self._read(), reference: pinned}, indent=1))
+        with contextlib.suppress(OSError):  # a read-only folder only forgets
+            write_whole(self._path, json.dumps({**self._read(), reference: pinned}, indent=1))
 
     def _read(self) -> dict[str, list[dict[str, Any]]]:
         if not self._path.exists():

@@ -13,6 +13,7 @@ from specgguf.models.hub.digests import Digests
 from specgguf.models.hub.downloads import Downloads
 from specgguf.models.hub.progress import Progress
 from specgguf.models.hub.space import FREE_SOME, DiskSpace, check_space, space_by_disk
+from specgguf.models.locations import NOWHERE
 from specgguf.text.files import replace_link
 
 
@@ -110,6 +111,11 @@ class Store:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise FetchError(
                     f"no space left for model files in {error.filename or self._downloads.folder}", FREE_SOME
+                ) from error
+            if self.root == NOWHERE:
+                raise FetchError(
+                    "this user has no home folder for model files",
+                    "set HOME, or SPECGGUF_HOME and HF_HOME, to folders that can be written to",
                 ) from error
             raise FetchError(
                 f"cannot use the store: {error.filename or self.root}: {error.strerror or error}",
