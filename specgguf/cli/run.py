@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +24,7 @@ from specgguf.cli.options.prompt import PromptShape
 from specgguf.cli.options.resources import Resources
 from specgguf.cli.options.sampling import GreedySampling
 from specgguf.cli.options.texts import is_utf8
+from specgguf.cli.options.values import num_texts
 from specgguf.cli.report import report
 from specgguf.cli.stdin import PipedLines, read_piped, without_line_end
 from specgguf.cli.terminal import output
@@ -32,6 +33,8 @@ from specgguf.errors import UsageError, about
 if TYPE_CHECKING:
     from specgguf.conversation.answer import Answer
     from specgguf.engine.engine import Engine
+    from specgguf.engine.generation import Generation
+    from specgguf.engine.pool import Pool
     from specgguf.llama.grammar import GrammarText
     from specgguf.sampling.sampler import Sampler
 
@@ -52,6 +55,24 @@ class Batch:
             "--skip", min=0, max=sys.maxsize, metavar="N", show_default=False, help="With --lines: begin after line N."
         ),
     ] = 0
+    parallel: Annotated[
+        int | None,
+        typer.Option(
+            "--parallel",
+            parser=num_texts,
+            metavar="N|auto",
+            help="With --lines: answer up to N lines in one batch; default: auto, as many as pay.",
+        ),
+    ] = None
+    unordered: Annotated[
+        bool,
+        typer.Option("--unordered", help="With --lines: write answers as they end, not in the order of the lines."),
+    ] = False
+
+    @property
+    def num_parallel(self) -> int | None:
+        """As in `EngineSettings`."""
+        return (self.parallel or None) if self.lines else 1
 
 
 @grouped
@@ -86,6 +107,7 @@ def run(
 
     stops, biases, grammar = limits.stops, constraints.parse_biases(), constraints.read_grammar()
     settings = engine_settings(drafting, resources, chat_template=shape.read_template())
+    settings = replace(settings, num_parallel=batch.num_parallel)
     if form.verbose:
         log_to(output.log)
     answers = AnswerStore(drafting.ngram_store)
@@ -101,17 +123,17 @@ def run(
         if form.verbose:
             log_engine(engine)
 
-        def answer_line(line: str) -> dict[str, Any]:
-            answer = prompter.ask(_joined(text, line))
-            for _ in answer:
-                pass
+        def finish(answer: "Answer") -> dict[str, Any]:
             if form.stats:
                 output.stats(answer.generation, *exact)
             answers.add(engine, answer.generation)
             return report(engine, store, answer, drafting.speculate, load_s)
 
         if piped:
-            answer_lines(piped, batch.skip, answer_line, show_progress=not form.stats)
+            from specgguf.engine.pool import Pool
+
+            answering = _LineAnswering(prompter, text, finish)
+            answer_lines(piped, batch.skip, answering, Pool(engine), batch.unordered, show_progress=not form.stats)
         if not answer:
             return
         code = _show(answer, form)
@@ -138,10 +160,13 @@ class _Prompter:
     grammar: "GrammarText | None"
 
     def ask(self, text: str) -> "Answer":
-        """What answers a text, while it is iterated. Thought is taken out only if it is to be hidden."""
+        """What answers a text, while it is iterated."""
+        return self.prepare(text).answer()
+
+    def prepare(self, text: str) -> "_Prompt":
+        """The prompt that asks for an answer to a text. Thought is taken out only if it is to be hidden."""
         import secrets
 
-        from specgguf.conversation.answer import Answer
         from specgguf.text.thought import opens_thought
 
         think = not self.shape.no_think
@@ -150,17 +175,65 @@ class _Prompter:
             text = self.engine.template.render([*system, {"role": "user", "content": text}], think)
         drawn = 0 if self.sampler.temperature == 0.0 else secrets.randbelow(2**32)
         sampler = replace(self.sampler, seed=drawn if self.seed is None else self.seed)
-        tokens = self.engine.target.vocab.tokenize(text)
-        generation = self.engine.generate(tokens, sampler, self.max_tokens, self.stops, grammar=self.grammar)
         hides_thought = not think and self.grammar is None  # what a grammar allows is no thought
-        return Answer(generation, opens_thought(text) if hides_thought else None)
+        tokens = self.engine.target.vocab.tokenize(text)
+        return _Prompt(self, tokens, sampler, opens_thought(text) if hides_thought else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """`inside`: as in `Answer`."""
+
+    prompter: _Prompter
+    tokens: Sequence[int]
+    sampler: "Sampler"
+    inside: bool | None
+
+    @property
+    def num_tokens(self) -> int:
+        """Of the prompt."""
+        return len(self.tokens)
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Of the answer."""
+        return self.prompter.max_tokens
+
+    def answer(self) -> "Answer":
+        """By itself."""
+        return self._answer(self.prompter.engine.generate)
+
+    def begin(self, pool: "Pool") -> "Answer":
+        """Beside others."""
+        return self._answer(pool.add)
+
+    def _answer(self, generate: "Callable[..., Generation]") -> "Answer":
+        from specgguf.conversation.answer import Answer
+
+        asked = self.prompter
+        generation = generate(self.tokens, self.sampler, asked.max_tokens, asked.stops, grammar=asked.grammar)
+        return Answer(generation, self.inside)
+
+
+@dataclass(frozen=True, slots=True)
+class _LineAnswering:
+    """Lines follow `before`."""
+
+    prompter: _Prompter
+    before: str
+    finish: "Callable[[Answer], dict[str, Any]]"
+
+    def prepare(self, line: str) -> _Prompt:
+        """As in `Answering`."""
+        return self.prompter.prepare(_joined(self.before, line))
 
 
 def _check_batch(batch: Batch, form: OutputForm) -> None:
     if form.jsonl and batch.lines:
         raise UsageError("--jsonl and --lines exclude each other", "--lines writes an object a line by itself")
-    if batch.skip and not batch.lines:
-        raise UsageError("--skip is for --lines", "give both, or neither")
+    given = {"skip": batch.skip, "parallel": batch.parallel is not None, "unordered": batch.unordered}
+    for name in (name for name, is_given in given.items() if is_given and not batch.lines):
+        raise UsageError(f"--{name} is for --lines", "give both, or neither", (name,))
 
 
 def _joined(*parts: str) -> str:

@@ -5,12 +5,12 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Iterator
 
 from specgguf.cli.terminal import output
-from specgguf.errors import UsageError
+from specgguf.errors import SpecggufError, UsageError
 
 _MAX_WAIT_S = 10.0
+_READ = 1 << 16
 
 
 def read_piped(wait: bool) -> str:
@@ -34,15 +34,55 @@ class PipedLines:
         """Raises UsageError if stdin is a terminal or closed."""
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError("--lines: nothing is piped in", "specgguf run --lines < FILE")
-        status = os.fstat(sys.stdin.fileno())
+        self._file = sys.stdin.fileno()
+        status = os.fstat(self._file)
         self.size = status.st_size if stat.S_ISREG(status.st_mode) else None
         """Bytes of all lines; None if that is not known, as with a pipe."""
-        self.bytes_read = 0
+        self.bytes_taken = 0
+        self._number = 0
+        self._arrived = bytearray()
+        self._searched = 0  # so much of it has no end of a line
+        self._no_more = False
 
-    def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        for number, line in enumerate(sys.stdin.buffer, 1):
-            self.bytes_read += len(line)
-            yield number, line
+    @property
+    def ended(self) -> bool:
+        """Whether all lines have been taken."""
+        return self._no_more and not self._arrived
+
+    def take(self, wait: bool) -> tuple[int, bytes] | None:
+        """The next line and its number; None at the end, or without `wait`, if no whole line has arrived yet."""
+        while (end := self._arrived.find(b"\n", self._searched)) < 0:
+            self._searched = len(self._arrived)
+            if self._no_more:
+                end = len(self._arrived) - 1
+                break
+            if not wait and not _has_arrived(self._file):
+                return None
+            self._read()
+        if end < 0:
+            return None
+        line = bytes(self._arrived[: end + 1])
+        del self._arrived[: end + 1]
+        self._searched = 0
+        self.bytes_taken += len(line)
+        self._number += 1
+        return self._number, line
+
+    def _read(self) -> None:
+        try:
+            found = os.read(self._file, _READ)
+        except BlockingIOError:
+            select.select([self._file], [], [])
+            return
+        except OSError as error:
+            raise SpecggufError(f"cannot read stdin: {error.strerror}", "check what stdin is redirected from") from None
+        self._arrived += found
+        self._no_more = not found
+
+
+def _has_arrived(file: int) -> bool:
+    """Whether reading does not wait. Windows cannot tell."""
+    return os.name == "nt" or bool(select.select([file], [], [], 0)[0])
 
 
 def without_line_end(text: str) -> str:

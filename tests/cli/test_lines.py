@@ -116,6 +116,76 @@ def test_an_interruption_says_where_to_go_on(toy_models, number, code, done):
     assert done == 0 or len(err.splitlines()) == 1
 
 
+MANY = [f"{'a cat on the mat, ' * (number % 5)}and a dog {number}" for number in range(1, 25)]
+
+
+def test_many_at_a_time_say_what_each_says_alone_in_the_order_of_the_lines(pair):
+    stdin = "\n".join(MANY).encode()
+    usual = [option for option in pair if option not in ("--speculate", "fixed")]
+    one_by_one = answers(*usual, "--parallel", 1, stdin=stdin)
+    for mode in ("auto", "fixed", "off"):
+        for parallel in (3, "auto"):
+            found = answers(*usual, "--speculate", mode, "--parallel", parallel, stdin=stdin)
+            assert [entry["line"] for entry in found] == list(range(1, 25))
+            assert [entry["tokens"] for entry in found] == [entry["tokens"] for entry in one_by_one]
+
+
+def test_exact_at_any_temperature_whatever_runs_beside_it(toy_models):
+    model = ["-m", toy_models["endless"], "--exact", "-n", 12, "-t", 1, "--temp", 1, "--seed", 5]
+    stdin = "\n".join(MANY).encode()
+    found = [answers(*model, "--parallel", parallel, stdin=stdin) for parallel in (1, 4, "auto")]
+    texts = [[entry["tokens"] for entry in each] for each in found]
+    assert texts[0] == texts[1] == texts[2]
+    assert all(entry["exact"] for each in found for entry in each)
+
+
+def test_unordered_answers_come_as_they_end(pair):
+    stdin = "\n".join(["a cat", "x" * 1900, "a dog", "a mat"]).encode()  # the second prompt takes many rounds to read
+    whole = answers(*pair, "--parallel", 3, stdin=stdin)
+    found = answers(*pair, "--parallel", 3, "--unordered", stdin=stdin)
+    assert [entry["line"] for entry in found] == [1, 3, 4, 2]
+    assert {entry["line"]: entry["tokens"] for entry in found} == {entry["line"]: entry["tokens"] for entry in whole}
+
+
+def test_bad_lines_among_many_leave_the_others_alone(pair):
+    good = answers(*pair, "-c", 256, "--parallel", 4, stdin="\n".join(MANY).encode())
+    lines = [line.encode() for line in MANY]
+    for number, bad in ((3, b"caf\xe9"), (4, b"x" * 700), (9, b"a\0b"), (10, b"   ")):
+        lines[number] = bad
+    found = answers(*pair, "-c", 256, "--parallel", 4, stdin=b"\n".join(lines), code=1)
+    assert [entry["line"] for entry in found if "error" in entry] == [4, 5, 10]
+    assert 11 not in [entry["line"] for entry in found]
+    expected = {entry["line"]: entry["tokens"] for entry in good}
+    assert all(entry["tokens"] == expected[entry["line"]] for entry in found if "error" not in entry)
+
+
+def test_killed_in_the_middle_nothing_is_lost_or_doubled(pair, tmp_path):
+    (tmp_path / "in").write_text("\n".join(MANY))
+    command = [str(EXECUTABLE), "run", "--lines", *map(str, pair), "--parallel", "4"]
+    with (tmp_path / "in").open() as stdin, (tmp_path / "out").open("wb") as out:
+        process = subprocess.Popen(command, stdin=stdin, stdout=out, env=environment())
+        while (tmp_path / "out").read_bytes().count(b"\n") < 3 and process.poll() is None:
+            time.sleep(0.001)
+        process.kill()
+        process.wait()
+    begun = (tmp_path / "out").read_bytes()
+    assert begun == b"" or begun.endswith(b"\n")
+    done = [json.loads(line) for line in begun.splitlines()]
+    rest = answers(*pair, "--parallel", 4, "--skip", len(done), stdin="\n".join(MANY).encode())
+    assert [entry["line"] for entry in [*done, *rest]] == list(range(1, 25))
+
+
+def test_an_interruption_among_many_says_where_to_go_on(toy_models):
+    options = ["-m", toy_models["endless"], "--speculate", "off", "--parallel", 2]
+    with started("run", "--lines", *options, "-n", 40_000, "-c", 100_000) as process:
+        process.stdin.write(b"a cat\na dog\n")
+        time.sleep(2)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, b"")
+    assert b"note: ended after line 0; --skip 0 goes on from there" in err
+
+
 def test_seeds(pair):
     warm = [*pair, "--temp", 1]
     one, two = answers(*warm, stdin=b"a cat\na cat\n")
@@ -146,6 +216,11 @@ def test_progress_is_for_a_terminal_that_does_not_show_the_answers(pair, tmp_pat
 
 
 def test_what_cannot_be_asked_for(pair):
+    for option in (("--parallel", 2), ("--unordered",)):
+        assert option[0] in failure(specgguf("run", *pair, *option, "hi"), code=2)[0]
+    for count in (0, 65, "many"):
+        message, _ = failure(specgguf("run", *pair, "--lines", "--parallel", count, stdin=b"hi"), code=2)
+        assert message == "--parallel must be a whole number, 1 to 64, or auto"
     assert "--skip" in failure(specgguf("run", *pair, "--skip", 1, "hi"), code=2)[0]
     assert "--jsonl" in failure(specgguf("run", *pair, "--lines", "--jsonl", stdin=b"hi"), code=2)[0]
     assert "trained with" in failure(specgguf("run", *pair, "--lines", "-c", 200_000, stdin=b"hi"), code=2)[0]

@@ -5,6 +5,8 @@ from pathlib import Path
 import typer
 from typer.core import TyperOption
 
+from specgguf.engine.settings import MAX_PARALLEL
+
 _KINDS = {
     bool: "true or false",
     int: "a whole number",
@@ -20,6 +22,8 @@ def allowed(option: TyperOption) -> str:
     kind = option.type_descriptor
     if kind.parameter_info.parser is num_layers:
         return "a whole number, 0 or more, or all"
+    if kind.parameter_info.parser is num_texts:
+        return f"a whole number, 1 to {MAX_PARALLEL}, or auto"
     if kind.choices:
         *most, last = kind.choices
         return f"{', '.join(most)} or {last}"
@@ -40,4 +44,13 @@ def num_layers(value: str | int) -> int:
         return -1
     if not str(value).isdecimal():
         raise typer.BadParameter(f"{value!r} is neither a number nor 'all'.")
+    return int(value)
+
+
+def num_texts(value: str | int) -> int:
+    """How many texts may share a batch; "auto" is 0."""
+    if value == "auto":
+        return 0
+    if not str(value).isdecimal() or not 1 <= int(value) <= MAX_PARALLEL:
+        raise typer.BadParameter(f"{value!r} is neither such a number nor 'auto'.")
     return int(value)
