@@ -95,9 +95,10 @@ def _round(outcome: Outcome) -> Round:
 
 
 def _chunks(target: Context, unread: Sequence[TokenSequence], room: int, apart: bool) -> list[Part]:
-    """The next tokens of prompts, `room` at most; if they are read `apart`, of one prompt only."""
+    """The next tokens of prompts, `room` at most, the shortest rests first; of one prompt only if they are read `apart`."""
     chunks = []
-    for one in unread[:1] if apart else unread:
+    shortest = sorted(unread, key=lambda one: len(one.tokens) - len(target.tokens[one.id]))
+    for one in shortest[:1] if apart else shortest:
         start = len(target.tokens[one.id])
         tokens = one.tokens[start : min(start + room, len(one.tokens) - 1)]
         if tokens:

@@ -125,7 +125,12 @@ def test_a_prompt_is_read_beside_the_others_and_none_of_them_waits_long():
     target._evaluate = lambda parts: widths.append([len(part.tokens) for part in parts]) or evaluate(parts)
     run(target, draft, [[1, 2], [1] * 150], 30, sources=())
     both = [parts for parts in widths if len(parts) == 2]
-    assert both[:4] == [[1, 63], [40, 1], [40, 1], [6, 1]]  # a batch of 64, less the 24 rows that it may have to give
+    assert [sorted(parts) for parts in both[:4]] == [
+        [1, 63],
+        [1, 40],
+        [1, 40],
+        [1, 6],
+    ]  # a batch of 64, less the 24 rows that it may have to give
 
 
 def test_what_prompts_have_in_common_is_evaluated_once():
