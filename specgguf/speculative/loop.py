@@ -95,7 +95,7 @@ def _round(outcome: Outcome) -> Round:
 
 
 def _chunks(target: Context, unread: Sequence[TokenSequence], room: int, apart: bool) -> list[Part]:
-    """The next tokens of prompts, `room` at most, the shortest rests first; of one prompt only if they are read `apart`."""
+    """The next tokens of prompts, `room` at most, the shortest first; of one prompt only if they are read `apart`."""
     chunks = []
     shortest = sorted(unread, key=lambda one: len(one.tokens) - len(target.tokens[one.id]))
     for one in shortest[:1] if apart else shortest:

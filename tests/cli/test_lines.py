@@ -140,7 +140,8 @@ def test_exact_at_any_temperature_whatever_runs_beside_it(toy_models):
 
 
 def test_unordered_answers_come_as_they_end(pair):
-    stdin = "\n".join(["a cat", "x" * 1900, "a dog", "a mat"]).encode()  # the second prompt takes many rounds to read
+    # The second prompt takes many rounds to read; the first makes room for such.
+    stdin = "\n".join(["y" * 1900, "x" * 1900, "a dog", "a mat"]).encode()
     whole = answers(*pair, "--parallel", 3, stdin=stdin)
     found = answers(*pair, "--parallel", 3, "--unordered", stdin=stdin)
     assert [entry["line"] for entry in found] == [1, 3, 4, 2]
