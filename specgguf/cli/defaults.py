@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CONFIG = "config.toml"
 _HELP = "docs/cli.md shows the form, and lists the options"
 NOT_IN_FILE = (
-    *("lines", "skip", "load", "for", "remove", "yes", "dry-run", "quants"),
+    *("lines", "skip", "parallel", "unordered", "load", "for", "remove", "yes", "dry-run", "quants"),
     *("endpoint", "endpoint-baseline", "model"),
 )
 """Keys of options that belong to one call only: they say what it is about, or agree to what it does."""

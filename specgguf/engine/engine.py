@@ -138,6 +138,12 @@ class Engine:
         return self.draft is not None and self.mode.uses_model
 
     @property
+    def drafts_alone(self) -> bool:
+        """Whether nothing but a head may draft, which does so for one text at a time."""
+        kind = self.draft.header.kind if self.draft else DraftKind.MTP if self._has_own_heads else DraftKind.MODEL
+        return self.mode.needs_model and kind is not DraftKind.MODEL
+
+    @property
     def max_width(self) -> int:
         """The widest batch of the target that gives logits for all its tokens."""
         num_parallel = MAX_PARALLEL if self.settings.num_parallel is None else self.settings.num_parallel

@@ -35,7 +35,8 @@ class Pool:
     def __init__(self, engine: Engine) -> None:
         """At most as many texts at once as the engine's settings say, or as pay."""
         self._engine = engine
-        self._most = min(engine.settings.num_parallel or MAX_PARALLEL, engine.max_width)
+        usual = 1 if engine.drafts_alone else MAX_PARALLEL
+        self._most = min(engine.settings.num_parallel or usual, engine.max_width)
         self._num_sequences = self._exact_width() if engine.widths else self._most
         self._active: dict[int, tuple[TokenSequence, Generation]] = {}
         self._sequences: list[TokenSequence] = []

@@ -6,16 +6,13 @@ every keyword is kept, refused with its place, or known to be a remark; one that
 
 import json
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 from llguidance import LLMatcher
 
 from specgguf.errors import UsageError
 from specgguf.text import jsontext
-
-if TYPE_CHECKING:
-    from llguidance._lib import JsonCompileOptions
 
 _NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 _OBJECTS = {"properties", "additionalProperties", "patternProperties", "required", "minProperties", "maxProperties"}
@@ -81,9 +78,11 @@ def read_schema(text: str, check: Callable[[str], str]) -> tuple[str, list[str]]
 def _compile(schema: dict[str, Any], coerce: bool) -> str:
     # A model may write blanks for ever where it is allowed to: as many as a readable object has are enough.
     blanks = r" |\n[ \t]{0,20}"
-    options: JsonCompileOptions = {"lenient": False, "coerce_one_of": coerce, "whitespace_pattern": blanks}
     try:
-        return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=options)
+        return LLMatcher.grammar_from_json_schema(
+            json.dumps(schema),
+            overrides={"lenient": False, "coerce_one_of": coerce, "whitespace_pattern": blanks},
+        )
     except ValueError as error:
         raise _refusal("#", f"it cannot be read: {error}") from None
 
