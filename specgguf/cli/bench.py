@@ -19,6 +19,7 @@ from specgguf.cli.options.models import Models, Offline
 from specgguf.cli.options.output import Json
 from specgguf.cli.options.resources import Resources
 from specgguf.cli.options.sampling import SeededSampling
+from specgguf.cli.options.values import num_texts
 from specgguf.cli.terminal import output
 from specgguf.cli.terminal.progress import TerminalProgress
 from specgguf.engine.settings import MAX_DRAFT, EngineSettings, Mode
@@ -121,6 +122,15 @@ def bench(
             "--arm", metavar="ARM", help='Beside plain and auto: a --speculate mode, or "fixed -k 4"; repeatable.'
         ),
     ] = None,
+    parallel: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--parallel",
+            parser=num_texts,
+            metavar="N|auto",
+            help="Measure all prompts as a whole instead, one at a time and up to N at once; repeatable.",
+        ),
+    ] = None,
     *,
     questions: Questions,
     models: Models,
@@ -144,6 +154,11 @@ def bench(
         result = _measure_servers(task, servers.endpoint, servers.endpoint_baseline, servers.model)
     elif servers.endpoint_baseline or servers.model:
         raise UsageError("--endpoint-baseline and --model are for servers", "give the one to measure with --endpoint")
+    elif parallel and arm:
+        raise UsageError("--parallel and --arm exclude each other", "measure one after the other", ("arm", "parallel"))
+    elif parallel:
+        counts = [count or None for count in parallel]
+        result = _measure_many(task, counts, models, engine_settings(drafting, resources), offline)
     else:
         result = _measure_pair(task, arm or [], models, engine_settings(drafting, resources), offline)
     if form.json:
@@ -181,6 +196,29 @@ def _measure_pair(
         )
         store.progress.close()  # before anything is printed
         return {**task.described(), "interrupted": interrupted, **benchmark.report(engine, measured)}
+
+
+def _measure_many(
+    task: Task, num_parallel: Sequence[int | None], models: Models, settings: EngineSettings, offline: bool
+) -> dict[str, Any]:
+    from specgguf.measure import throughput
+
+    store = open_store(offline)
+    engine = open_engine(store, models, replace(settings, num_parallel=None))
+    with closing(engine), closing(store.progress):
+        measured, interrupted = _collect(
+            throughput.measure(
+                engine,
+                task.prompts,
+                throughput.arms_of(num_parallel),
+                engine.sampler(**task.sampling.given()),
+                task.questions.max_tokens,
+                task.questions.repeat,
+                partial(store.progress.show, "measuring"),
+            )
+        )
+        store.progress.close()  # before anything is printed
+        return {**task.described(), "interrupted": interrupted, **throughput.report(engine, measured)}
 
 
 def _measure_servers(task: Task, url: str, baseline: str | None, model: str | None) -> dict[str, Any]:

@@ -132,8 +132,10 @@ def run(
         if piped:
             from specgguf.engine.pool import Pool
 
-            answering = _LineAnswering(prompter, text, finish)
-            answer_lines(piped, batch.skip, answering, Pool(engine), batch.unordered, show_progress=not form.stats)
+            answering, pool = _LineAnswering(prompter, text, finish), Pool(engine)
+            answer_lines(piped, batch.skip, answering, pool, batch.unordered, show_progress=not form.stats)
+            if form.verbose:
+                output.log(f"lines: {pool.describe()}\n")
         if not answer:
             return
         code = _show(answer, form)

@@ -1,6 +1,7 @@
 """`specgguf tune`: measure what batches cost, remember it, and say what would be faster."""
 
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,7 +54,7 @@ def tune(
 
     Run nothing else meanwhile. It also finds out whether the draft would be faster requantized, and offers to do that.
     """
-    settings = engine_settings(Drafting(), resources)
+    settings = replace(engine_settings(Drafting(), resources), num_parallel=None)
     store = open_store(offline)
     if quants:
         _compare_quants(store, models, settings, json)
@@ -71,6 +72,7 @@ def _tune(store: "Store", models: Models, settings: EngineSettings, yes: bool, j
             "target": engine.target.header.path.name,
             "draft": engine.draft.header.path.name if engine.draft else None,
             "width_s": found.width_s,
+            "at_once": found.costs(min(found.width_s)).most_productive(max(engine.max_width, 1)),
             "draft_step_s": {depth: steps["model"] for depth, steps in found.step_s.items() if "model" in steps},
             "requantized_draft": None,
         }
@@ -139,12 +141,21 @@ def _offer(
 def _show(found: "Tuned") -> None:
     depths = list(found.width_s)
     first = found.width_s[depths[0]]
-    head = ["width", *(f"ms at {depth}" for depth in depths), "relative"]
+    head = ["width", *(f"ms at {depth}" for depth in depths), "relative", "tokens/s of as many texts"]
     rows = [
-        [str(width), *(f"{1000 * found.width_s[depth][width]:.1f}" for depth in depths), f"{seconds / first[1]:.2f}"]
+        [
+            str(width),
+            *(f"{1000 * found.width_s[depth][width]:.1f}" for depth in depths),
+            f"{seconds / first[1]:.2f}",
+            f"{width / seconds:.1f}",
+        ]
         for width, seconds in first.items()
     ]
     output.table([head, *rows], left=0, bars=list(first.values()))
+    costs = found.costs(depths[0])
+    size = costs.most_productive(max(first))
+    gain = f"{costs.throughput(size):.1f} tokens/s, one alone {costs.throughput(1):.1f}"
+    output.write(f"most with run --lines: {size} at once, {gain}\n")
     for depth, steps in found.step_s.items():
         for drafter, seconds in steps.items():
             output.write(f"draft step ({drafter}) after {depth} tokens: {1000 * seconds:.1f} ms\n")

@@ -66,7 +66,7 @@ class Engine:
         self.settings = settings
         self.on_change: Callable[[str], object] = lambda _: None
         """Is told in a line when a drafter is given up while generating, and when it is taken up again."""
-        self._on_notice = on_notice
+        self.on_notice = on_notice
         self._arithmetics = candidates(settings.cache_type_k, settings.cache_type_v)
         with about("cache-type-k"):
             check_cache_type("--cache-type-k", self._arithmetics[0].cache_type_k)
@@ -296,11 +296,11 @@ class Engine:
         num_draft = self.settings.draft_max if num_draft is None else num_draft
         if mode.needs_model and num_draft and not drafters and mode not in self._told:
             self._told.add(mode)
-            self._on_notice(f"--speculate {mode}: there is no such draft here, so nothing is drafted")
+            self.on_notice(f"--speculate {mode}: there is no such draft here, so nothing is drafted")
         if mode.is_adaptive and self.contexts.target and self.contexts.target.settings.n_seq > 1:
-            return Together(self.memory.policy, drafters)
+            return Together(self.memory.policy, drafters, num_draft)
         if mode.is_adaptive:
-            return Auto(self.memory.policy, drafters, self._changed)
+            return Auto(self.memory.policy, drafters, num_draft, self._changed)
         if mode is Mode.FIXED and drafters and num_draft:
             return Fixed(drafters[0], num_draft, self.widths)
         return Plain(self.widths)
@@ -316,14 +316,14 @@ class Engine:
                 and rule.num_right <= _CHANCE * rule.num_judged
             ):
                 self._told.add(drafter.name)
-                self._on_notice(
+                self.on_notice(
                     f"{draft.header.name} guessed {rule.num_right} of {rule.num_judged} tokens right: "
                     f"is it made for {self.target.header.name}?"
                 )
 
     def _drop_draft(self, reason: str) -> None:
         if self.draft:
-            self._on_notice(f"no draft model: {reason}")
+            self.on_notice(f"no draft model: {reason}")
             self.draft.close()
         self.draft = None
 

@@ -7,6 +7,7 @@ from specgguf.engine.engine import Engine
 from specgguf.engine.generation import Generation
 from specgguf.engine.settings import MAX_PARALLEL, N_BATCH, Mode
 from specgguf.errors import ContextError
+from specgguf.exact.neighbours import neighbours_matter
 from specgguf.llama.context import LlamaContext
 from specgguf.llama.memory import cell_bytes, free_bytes
 from specgguf.sampling.sampler import Sampler
@@ -21,8 +22,6 @@ _MEMORY_SHARE = 0.5
 """Of the memory that is free, what the cells of all texts may take."""
 _OTHERS = 1.5
 """How much larger than the first text the others may be on average."""
-_GAIN = 1.03
-"""How much more has to come of a batch for more texts."""
 
 
 class Pool:
@@ -32,12 +31,16 @@ class Pool:
     bit for bit.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        """At most as many texts at once as the engine's settings say, or as pay."""
+    def __init__(self, engine: Engine, num_parallel: int | None = None, mode: Mode | None = None) -> None:
+        """`num_parallel`: texts at once at most; None: as the engine's settings say, which may be as many as pay.
+        `mode`: how to draft; None: as the settings say.
+        """
         self._engine = engine
-        usual = 1 if engine.drafts_alone else MAX_PARALLEL
-        self._most = min(engine.settings.num_parallel or usual, engine.max_width)
+        self._wanted = num_parallel or engine.settings.num_parallel
+        self._mode = mode or engine.mode
+        self._most = min(self._wanted or (1 if engine.drafts_alone else MAX_PARALLEL), engine.max_width)
         self._num_sequences = self._exact_width() if engine.widths else self._most
+        self._cells = 0
         self._active: dict[int, tuple[TokenSequence, Generation]] = {}
         self._sequences: list[TokenSequence] = []
         self._rounds: Iterator[Round] = iter(())
@@ -57,11 +60,14 @@ class Pool:
     def size(self) -> int:
         """How many texts are answered at once at present: as many as were asked for, or as pay."""
         most = min(self._most, self._num_sequences)
-        if self._engine.settings.num_parallel is not None:
-            return most
-        costs = self._engine.memory.policy.pace.costs
-        speeds = [count / costs.padded(count) for count in range(1, most + 1)]
-        return next(count for count, speed in enumerate(speeds, 1) if speed * _GAIN >= max(speeds))
+        return most if self._wanted else self._engine.memory.policy.pace.costs.most_productive(most)
+
+    def describe(self) -> str:
+        """How many texts are answered at once, and why."""
+        size, costs = self.size(), self._engine.memory.policy.pace.costs
+        why = "as asked for" if self._wanted else f"of {self._most} at most"
+        gain = f"about {costs.throughput(size):.0f} tokens/s, one alone {costs.throughput(1):.0f}"
+        return f"{size} at once, {why}: {gain}; the cache has {self._cells} cells"
 
     def add(
         self,
@@ -74,7 +80,7 @@ class Pool:
         """Begin a text, for which there must be room; `step` continues it. Errors as in `Engine.generate`."""
         engine = self._engine
         sequence = engine.sequence(prompt, sampler, max_tokens, grammar)
-        context = self._open(sequence.end)
+        context = self._open(sequence.end, prompt)
         sequence.id = next(one for one in range(self._most) if one not in self._active)
         self._num_begun += 1
         begin(context, self._controller, sequence, N_BATCH if engine.widths else 1)
@@ -140,32 +146,40 @@ class Pool:
     def _exact_width(self) -> int:
         """All batches have this width: the next that is allowed, or the one that yields most."""
         engine = self._engine
-        if engine.settings.num_parallel:
+        if self._wanted:
             return min((width for width in engine.widths if width >= self._most), default=engine.max_width)
-        costs = engine.memory.policy.pace.costs
-        return max(engine.widths, key=lambda width: width / costs.padded(width))
+        return max(engine.widths, key=engine.memory.policy.pace.costs.throughput)
 
-    def _open(self, need: int) -> LlamaContext:
+    def _open(self, need: int, prompt: Sequence[int]) -> LlamaContext:
         """A cache for as many texts like this as may be answered at once, if there is memory for that."""
         if self._context and (self._active or self._context.n_ctx >= need):
             return self._context
+        engine, is_known = self._engine, self._context is not None
+        self._context = self._largest(need)
+        if self._context.apart and not is_known and neighbours_matter(self._context, prompt):
+            engine.on_notice("on this device, texts in one batch change bits of each other: one at a time, then")
+            self._num_sequences = 1
+            self._context = self._largest(need)
+        self._rounds, self._shared, self._num_begun = iter(()), [], 0
+        kinds = (Rollback.PARTIAL,) if self._num_sequences > 1 else tuple(Rollback)
+        can_draft = self._context.rollback in kinds and not self._context.apart
+        self._controller = engine.controller(self._mode if can_draft else Mode.OFF)
+        return self._context
+
+    def _largest(self, need: int) -> LlamaContext:
         engine, count = self._engine, self._num_sequences
         wanted = int(_OTHERS * need) if engine.widths else int(_OTHERS * need * count)
         affordable = self._affordable_cells() // (count if engine.widths else 1)
         cells = max(need, N_BATCH, min(wanted, affordable))
         while True:
             try:
-                self._context = engine.open(cells, count)
-                break
+                context = engine.open(cells, count)
+                self._cells = context.n_ctx * (count if engine.widths else 1)
+                return context
             except ContextError:
                 if cells <= max(need, N_BATCH):
                     raise
                 cells = max(need, N_BATCH, cells // 2)
-        self._rounds, self._shared, self._num_begun = iter(()), [], 0
-        kinds = (Rollback.PARTIAL,) if count > 1 else tuple(Rollback)
-        can_draft = self._context.rollback in kinds and not self._context.apart
-        self._controller = engine.controller(engine.mode if can_draft else Mode.OFF)
-        return self._context
 
     def _affordable_cells(self) -> int:
         engine, types = self._engine, self._engine.cache_types

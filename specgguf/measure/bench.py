@@ -193,6 +193,17 @@ def report(engine: Engine, measured: Sequence[Measured]) -> dict[str, Any]:
     traces = [prompt.trace for prompt in measured]
     rows = summarize(runs, PLAIN.name, _oracle(traces, _costs(engine, traces, runs)) if traces else {})
     return {
+        **machine_of(engine),
+        "method": " ".join(METHOD.split()),
+        "rows": rows,
+        "runs": [asdict(run) for run in runs],
+        "traces": [asdict(trace) for trace in traces],
+    }
+
+
+def machine_of(engine: Engine) -> dict[str, Any]:
+    """For a report: what was measured, and on which machine."""
+    return {
         "target": _named(engine.target.header),
         "draft": _named(engine.draft.header) if engine.draft else None,
         "exact": engine.is_exact,
@@ -203,10 +214,6 @@ def report(engine: Engine, measured: Sequence[Measured]) -> dict[str, Any]:
             "llama.cpp": library.version(),
             "specgguf": version("specgguf"),
         },
-        "method": " ".join(METHOD.split()),
-        "rows": rows,
-        "runs": [asdict(run) for run in runs],
-        "traces": [asdict(trace) for trace in traces],
     }
 
 

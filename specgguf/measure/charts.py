@@ -18,6 +18,7 @@ _MOST = 32
 _COLUMNS = {
     "category": "{category}",
     "arm": "{arm}",
+    "at once": "{at_once}",
     "tokens/s": "{tokens_per_s:.1f}",
     "speed": "{speed:.2f}",
     "interval": "{speed_low:.2f} - {speed_high:.2f}",

@@ -18,7 +18,7 @@ from specgguf.llama.model import Model
 from specgguf.measure.prompts import BENCH, built_in
 from specgguf.models.header import ModelHeader
 from specgguf.speculative.drafter import while_possible
-from specgguf.speculative.policy.costs import DrafterTimes, fixed_speed
+from specgguf.speculative.policy.costs import DrafterTimes, WidthCosts, fixed_speed
 from specgguf.speculative.sequence import TokenSequence
 
 DEPTHS = (128, 3000)
@@ -45,6 +45,11 @@ class Tuned:
     def tables(self, share: float = 1.0) -> dict[int, dict[str, Any]]:
         """As the engine remembers them, for drafters that take this share of the time."""
         return {depth: {"times": times, "drafters": self._steps(depth, share)} for depth, times in self.width_s.items()}
+
+    def costs(self, depth: int) -> WidthCosts:
+        """Of the batches after so many tokens."""
+        times = self.width_s[depth]
+        return WidthCosts(max(times) - 1, times)
 
     def _steps(self, depth: int, share: float) -> dict[str, DrafterTimes]:
         return {name: {"step": share * seconds} for name, seconds in self.step_s[depth].items()}

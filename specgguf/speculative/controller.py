@@ -110,10 +110,17 @@ class Auto:
     """As many tokens as pay for one sequence, in every round from the drafter that promises most."""
 
     def __init__(
-        self, policy: Policy, drafters: Sequence[Drafter], on_change: Callable[[str], object] = lambda _: None
+        self,
+        policy: Policy,
+        drafters: Sequence[Drafter],
+        most: int | None = None,
+        on_change: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`on_change` is told in a line when a drafter is given up, and when it is taken up again."""
+        """`most`: draft tokens in a round; None: as many as the policy's widths have room for. `on_change` is told in a
+        line when a drafter is given up, and when it is taken up again.
+        """
         self._policy = policy
+        self._most = policy.cap if most is None else min(most, policy.cap)
         self._drafters = [(drafter, policy.rule(drafter)) for drafter in drafters]
         self._on_change = on_change
 
@@ -134,7 +141,7 @@ class Auto:
         """The proposal with the greatest value, cut to its most valuable beginning; none if nothing pays."""
         (sequence,), (limit,) = sequences, limits
         self._policy.costs_at(len(sequence.tokens))
-        return [self._best(sequence, min(limit, self._policy.pace.costs.cap))]
+        return [self._best(sequence, min(limit, self._most))]
 
     def _best(self, sequence: TokenSequence, limit: int) -> Draft:
         """Drafters are asked in the order of what they promise, as long as that is more than what there is.

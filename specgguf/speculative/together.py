@@ -70,9 +70,10 @@ class Together:
     The more texts there are, the wider the batch is without drafts, and the less is drafted.
     """
 
-    def __init__(self, policy: Policy, drafters: Sequence[Drafter]) -> None:
-        """`policy`: knows what batches cost."""
+    def __init__(self, policy: Policy, drafters: Sequence[Drafter], most: int | None = None) -> None:
+        """`policy`: knows what batches cost; `most`: draft tokens of a text in a round, as in `Auto`."""
         self._policy = policy
+        self._most = policy.cap if most is None else most
         self._drafters = drafters
         self._judges = {drafter.name: _Judge() for drafter in drafters if not drafter.is_free}
         self._tokens = self._steps = CONSTANTS.first_tokens  # as in `Pace`, a step being a token's time without drafts
@@ -93,6 +94,7 @@ class Together:
 
     def draft(self, sequences: Sequence[TokenSequence], limits: Sequence[int]) -> list[Draft]:
         """The most likely tokens of all drafts, as many as pay."""
+        limits = [min(limit, self._most) for limit in limits]
         self._policy.costs_at(max(len(sequence.tokens) for sequence in sequences))
         extras = self._extras(len(sequences))
         worth = self._worth(len(sequences))

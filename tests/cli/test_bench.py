@@ -156,3 +156,30 @@ def test_a_row_is_the_geometric_mean_of_paired_ratios():
     assert auto["speed_worst"] == pytest.approx(0.25)
     assert auto["oracle_speed"] == pytest.approx(1.6)
     assert auto["of_oracle"] == pytest.approx(auto["speed"] / 1.6)
+
+
+def test_many_prompts_at_once(bench):
+    result = json.loads(bench("--json", "--parallel", 2, "--parallel", "auto", "--repeat", 2).stdout)
+    rows, piles = result["rows"], result["runs"]
+    arms = [f"{count}, {how}" for count in (1, 2, "auto") for how in ("plain", "drafting")]
+    assert [row["arm"] for row in rows] == arms
+    assert sorted(pile["arm"] for pile in piles) == sorted(arms * 2)
+    assert [row["at_once"] for row in rows][:4] == [1, 1, 2, 2]
+    assert rows[0]["speed"] == 1.0
+    for row in rows:
+        assert row["speed_low"] <= row["speed"] <= row["speed_high"]
+        assert row["last_token_s_p50"] <= row["last_token_s_p95"]
+        assert 0 < row["outside"] < 1
+        assert row["undrafted"] == 1.0 or row["arm"].endswith("drafting")
+    for pile in piles:
+        assert pile["output_tokens"] == [12, 12]
+        assert max(pile["last_token_s"]) <= pile["seconds"]
+        assert sum(pile["accepted"].values()) <= sum(pile["drafted"].values())
+    table = bench("--parallel", 2).stdout.decode().splitlines()
+    assert table[0].split()[:4] == ["category", "arm", "at", "once"]
+    assert len(table) == 5
+
+
+def test_many_at_once_are_an_arm_of_their_own(bench):
+    assert failure(bench("--parallel", 2, "--arm", "ngram"), code=2)[0] == "--parallel and --arm exclude each other"
+    assert "1 to 64, or auto" in failure(bench("--parallel", 0), code=2)[0]

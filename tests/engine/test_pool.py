@@ -136,3 +136,29 @@ def test_stop_strings_end_a_text_and_no_other(make):
     found, _ = answer_all(make(num_parallel=4, **STEADY), PROMPTS, Sampler(), stops=[stop])
     assert [(one.text, one.finish_reason) for one in found] == [(one.text, one.finish_reason) for one in expected]
     assert "stop_string" in {one.finish_reason for one in found}
+
+
+@pytest.mark.parametrize(("mode", "num_parallel"), [("model", 1), ("model", 2), ("ngram", 3), ("fixed", 2)])
+def test_no_text_has_longer_drafts_than_asked_for(make, mode, num_parallel):
+    found, _ = answer_all(make(mode=Mode(mode), num_parallel=num_parallel, num_draft=2, **STEADY), PROMPTS, Sampler())
+    most = {place for one in found for place in one.stats.drafted_at}
+    assert most <= {0, 1}
+    assert mode == "ngram" or most
+
+
+def test_where_neighbours_matter_exact_texts_are_alone(make, monkeypatch):
+    monkeypatch.setattr("specgguf.engine.pool.neighbours_matter", lambda *_: True)
+    notices = []
+    engine = make(exact=True, num_parallel=4, on_notice=notices.append)
+    found, most = answer_all(engine, PROMPTS[:4], Sampler())
+    expected = [alone(make(exact=True), prompt, Sampler()).tokens for prompt in PROMPTS[:4]]
+    assert [one.tokens for one in found] == expected
+    assert most == 1
+    assert len([line for line in notices if "one at a time" in line]) == 1
+
+
+def test_it_says_how_many_and_why(make):
+    pool = Pool(make(num_parallel=3))
+    pool.add(PROMPTS[3], Sampler(), 5)
+    assert pool.describe().startswith("3 at once, as asked for: about ")
+    assert Pool(make(num_parallel=None)).describe().startswith("2 at once, of 64 at most: about ")

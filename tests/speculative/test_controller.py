@@ -36,7 +36,7 @@ def dear(width):
 def auto(target, draft_logits, names, draft_s=0.1, on_change=lambda _: None):
     draft = TimedContext(draft_logits, lambda width: draft_s * width, max_rows=1)
     known = {"model": ModelDrafter(draft, NUM_TOKENS, ()), "ngram": NgramDrafter()}
-    return Auto(Policy(target.max_rows - 1), [known[name] for name in names], on_change)
+    return Auto(Policy(target.max_rows - 1), [known[name] for name in names], on_change=on_change)
 
 
 @settings(max_examples=100, deadline=None)

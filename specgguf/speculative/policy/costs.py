@@ -17,6 +17,8 @@ _GROWTH = 0.3
 """Until twice the width is seen: time grows with this power of it. 0 would be free, 1 no better than one by one."""
 _STEP = 0.2
 """Until seen: a draft step in plain target steps."""
+_ABOUT = 1.03
+"""Speeds that differ by less are about the same."""
 _CATCH_UP = 0.25
 """Until seen: decoding one of the tokens that a drafter has missed, in draft steps."""
 
@@ -157,6 +159,15 @@ class WidthCosts:
     def padded(self, rows: int) -> float:
         """Seconds of a target decode of `rows` rows, padded to the width that is cheapest."""
         return self._table()[rows - 1][1]
+
+    def throughput(self, count: int) -> float:
+        """Tokens a second of so many texts in one batch, undrafted."""
+        return count / self.padded(count)
+
+    def most_productive(self, most: int) -> int:
+        """How many texts in one batch, at most so many, yield most; the fewest of those that yield about as much."""
+        speeds = [self.throughput(count) for count in range(1, most + 1)]
+        return next(count for count, speed in enumerate(speeds, 1) if speed * _ABOUT >= max(speeds))
 
     def extras(self) -> list[float]:
         """For 0, 1, 2, ... draft tokens, the seconds that their verification takes longer than a plain step."""

@@ -40,6 +40,11 @@ class Policy:
         return self._costs.tables()
 
     @property
+    def cap(self) -> int:
+        """Draft tokens of one text in a round at most."""
+        return self.pace.costs.cap
+
+    @property
     def plain_tokens_per_s(self) -> float | None:
         """What plain decoding would yield at present, estimated; None where it is not known."""
         return 1 / self.pace.costs.plain if self.pace.costs.plain_known else None

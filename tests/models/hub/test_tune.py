@@ -53,7 +53,8 @@ def test_drafting_starts_with_what_was_measured(toys):
     found = report(toys, "tune", "-p", "toys")
     ((depth, times),) = found["width_s"].items()
     assert int(depth) == 128
-    assert set(times) == set(map(str, range(1, 18)))
+    assert set(times) == set(map(str, (*range(1, 18), 32, 64)))
+    assert 1 <= found["at_once"] <= 64
     step_s = pytest.approx(found["draft_step_s"][depth])
     (path,) = (path for path, known in costs(toys).items() if step_of(known) == step_s)
     assert costs(toys)[path]["times"] == pytest.approx(times)
@@ -90,7 +91,7 @@ def test_advice_holds_where_nobody_names_a_draft(toys):
 
 def test_a_plain_table(toys):
     lines = run(toys, "tune", "-p", "toys").stdout.decode().splitlines()
-    assert lines[0].split() == ["width", "ms", "at", "128", "relative"]
+    assert lines[0].split() == ["width", "ms", "at", "128", "relative", "tokens/s", "of", "as", "many", "texts"]
     assert lines[1].split()[::2] == ["1", "1.00"]
     assert lines[-1].startswith("draft step (model) after 128 tokens: ")
 
