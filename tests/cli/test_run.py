@@ -357,7 +357,7 @@ def test_thoughts_are_hidden_on_request(toy_models, tmp_path, opens):
 
 def test_a_grammar_leaves_no_room_for_a_thought(toy_models, tmp_path):
     template = tmp_path / "think.jinja"
-    template.write_text("<think>\n")
+    template.write_text("{{ messages[0].content }}<think>\n")
     command = ["-m", toy_models["target"], "--speculate", "off", "--chat-template", template, "--no-think", "x"]
     assert specgguf("run", *command, "--json-schema", '{"const": 1}').stdout == b"1"
 
