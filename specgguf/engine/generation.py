@@ -105,6 +105,10 @@ class Generation:
             ended = self.tokens and self.tokens[-1] in self._vocab.eog
             self.finish_reason = "stop" if ended else "length"
 
+    def has_filled(self, n_ctx: int) -> bool:
+        """Whether the end of a context of so many tokens has ended it."""
+        return self.finish_reason == "length" and self.prompt_tokens + len(self.tokens) > n_ctx
+
     def flush(self) -> str:
         """Text not yielded yet. After an interruption: what is left of the answer."""
         self._add(self._stream.flush(), "")
@@ -115,7 +119,7 @@ class Generation:
     def _commit(self, finished: Round) -> None:
         for number, token in enumerate(finished.output):
             self.tokens.append(token)
-            text = self._stream.feed(self._vocab.piece(token))
+            text = self._stream.feed(self._vocab.shown(token))
             self._add(text, finished.source if number < finished.accepted else "")
             if self._stream.stopped:
                 self.finish_reason = "stop_string"

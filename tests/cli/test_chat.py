@@ -199,7 +199,8 @@ def test_thought_is_told_apart_or_hidden(toy_models, tmp_path):
     models = ["-m", toy_models["endless"], "--speculate", "off", "-n", 9, "--temp", 0, "--chat-template", template]
     shown = Terminal(*models, "--no-stats").say("the cat")
     assert re.fullmatch(r".*<think>\n.+\n</think>\n\n", shown, re.DOTALL)
-    assert "think" not in Terminal(*models, "--no-stats", "--no-think").say("the cat")
+    hidden = Terminal(*models, "--no-stats", "--no-think").say("the cat")
+    assert re.fullmatch(r"\n?note: there is nothing but a thought, which --no-think hides: .+", hidden.strip())
     assert "\x1b[2m" in Terminal(*models, "--no-stats", NO_COLOR=None).say("the cat")
 
 

@@ -56,7 +56,17 @@ def test_stdout_is_the_answer_and_nothing_else(pair):
 def test_the_json_object(pair):
     found = answer(*pair, "-n", 30, "-k", 3, "--speculate", "fixed", "--seed", 5, "the cat")
     assert list(found) == [
-        *("text", "tokens", "prompt_tokens", "cached_tokens", "output_tokens", "finish_reason", "seed", "exact"),
+        *(
+            "text",
+            "thought",
+            "tokens",
+            "prompt_tokens",
+            "cached_tokens",
+            "output_tokens",
+            "finish_reason",
+            "seed",
+            "exact",
+        ),
         *("target", "draft", "speculation", "timings"),
     ]
     assert found["output_tokens"] == len(found["tokens"]) == 30
