@@ -39,8 +39,8 @@ class Vocab:
         return [self.bos, *ids] if self.adds_bos and self.bos is not None and ids[:1] != [self.bos] else ids
 
     def silent_in(self, text: str) -> list[int]:
-        """The ids of the control tokens, which print nothing, whose names are spelt out in a text."""
-        return [token for token in self._ids(text) if not self.piece(token)]
+        """The ids of the control tokens whose names are spelt out in a text, and of which no text shows anything."""
+        return [token for token in self._ids(text) if not self.shown(token)]
 
     def _ids(self, text: str) -> list[int]:
         data = text.encode()

@@ -19,6 +19,7 @@ from tests.cli.program import (
     STEADY,
     environment,
     on_terminal,
+    saying,
     specgguf,
     started,
     wait_for_handlers,
@@ -244,6 +245,30 @@ def test_a_stop_that_is_split_over_tokens_inside_an_accepted_block(pair, tmp_pat
             assert (found["text"], found["finish_reason"]) == ("alpha beta delta ", "stop_string")
         else:
             assert (found["text"], found["finish_reason"]) == (text, "stop")
+
+
+@pytest.mark.parametrize(
+    ("stop", "text", "reason"),
+    [
+        ("<|im_start|>", "vwx", "stop_string"),
+        ("<|tool|>", "vwxy", "stop_string"),
+        ("<|im_start|>y", "vwx", "stop_string"),
+        ("wx<|im_start|>", "v", "stop_string"),
+        ("x<|im_start|>y<|tool|>", "vw", "stop_string"),
+        ("x<|tool|>", "vwxyz", "length"),
+        ("<|im_start|><|tool|>", "vwxyz", "length"),
+        ("xyz", "vw", "stop_string"),
+        ("z<|im_start|>", "vwxyz", "length"),
+    ],
+)
+def test_a_stop_may_name_control_tokens_which_print_nothing(tmp_path, stop, text, reason):
+    pieces, controls = ["v", "w", "x", "<|im_start|>", "y", "<|tool|>", "z"], ["<|im_start|>", "<|tool|>"]
+    options = [*saying(tmp_path / "says.gguf", pieces, "{{ messages[0].content }}", (), controls), "--stop", stop]
+    found = answer(*options, "?")
+    assert (found["text"], found["finish_reason"]) == (text, reason)
+    assert specgguf("run", *options, "?").stdout.decode() == text
+    (line,) = specgguf("run", *options, "--lines", stdin=b"?\n").stdout.splitlines()
+    assert {**json.loads(line), "timings": None} == {"line": 1, **found, "timings": None, "cached_tokens": 0}
 
 
 def test_seeds(pair):

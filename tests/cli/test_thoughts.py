@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from tests import tiny
-from tests.cli.program import STEADY, specgguf
+from tests.cli.program import saying, specgguf
 
 CHANNELS = ["<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|return|>", "<|call|>"]
 """Those of gpt-oss. Without the last two llama.cpp takes <|end|> for the end of an answer."""
@@ -16,30 +15,8 @@ ANALYSIS = "<|start|>assistant<|channel|>analysis<|message|>"
 
 @pytest.fixture
 def says(tmp_path):
-    """Options with which a model says these tokens, one after the other: each is said but once, the likeliest first."""
-
     def says(*pieces, controls, template=ASK):
-        path = tiny.write_attention(tmp_path / "thinks.gguf", words=WORDS, controls=controls, template=template)
-        ids = {piece: 259 + number for number, piece in enumerate([*WORDS, *controls])}
-        seen = {piece: 200 * (piece in controls and piece in template) for piece in pieces}  # in the prompt
-        bias = {
-            ids.get(piece, 3 + ord(piece[0])): 1000 - 20 * place + seen[piece] for place, piece in enumerate(pieces)
-        }
-        biases = [part for token, value in bias.items() for part in ("--logit-bias", f"{token}={value}")]
-        return [
-            "-m",
-            path,
-            "-d",
-            "none",
-            *STEADY,
-            "-n",
-            len(pieces),
-            "--presence-penalty",
-            100,
-            "--frequency-penalty",
-            100,
-            *biases,
-        ]
+        return saying(tmp_path / "thinks.gguf", pieces, template, WORDS, controls)
 
     return says
 
