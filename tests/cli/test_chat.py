@@ -466,3 +466,10 @@ def test_nothing_typed_is_kept_unless_asked_for(pair, tmp_path):
         holding = [path for path in tmp_path.rglob("*") if path.is_file() and b"secret" in path.read_bytes()]
         assert holding == ([tmp_path / "history"] if asked else [])
     assert (tmp_path / "history").stat().st_mode & 0o777 == 0o600
+
+
+def test_json_that_is_cut_off_is_told(toy_models):
+    command = ["chat", "-m", toy_models["endless"], "-d", "none", "--json-schema", '{"const": "a cat"}']
+    told = b"note: the answer was cut off before it was complete: give a larger --max-tokens\n"
+    assert specgguf(*command, "-n", 3, stdin=b"hi\n").stderr == told
+    assert specgguf(*command, "-n", 60, stdin=b"hi\n").stderr == b""
