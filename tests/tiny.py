@@ -18,10 +18,16 @@ STEP = 0.25
 EPSILON = 1e-9  # nothing beside the square of a step: the norm only scales
 
 
-def write_attention(path: Path, seed=1, words=WORDS, template=TEMPLATE, bos=True, n_ctx=2048, sampling=None) -> Path:
-    """A model of llama's architecture; while greedy it says small letters and words, and never ends."""
+def write_attention(
+    path: Path, seed=1, words=WORDS, template=TEMPLATE, bos=True, n_ctx=2048, sampling=None, controls=()
+) -> Path:
+    """A model of llama's architecture; while greedy it says small letters and words, and never ends.
+
+    `controls`: names of control tokens, behind the words. It says none by itself.
+    """
     writer = GGUFWriter(path, "llama")
-    add_common(writer, words, template, bos, n_ctx)
+    said, words = spoken(words), [*words, *controls]
+    add_common(writer, words, template, bos, n_ctx, controls=controls)
     for name, value in (sampling or {}).items():
         add = writer.add_int32 if isinstance(value, int) else writer.add_float32
         add(f"general.sampling.{name}", value)
@@ -32,7 +38,7 @@ def write_attention(path: Path, seed=1, words=WORDS, template=TEMPLATE, bos=True
     writer.add_layer_norm_rms_eps(EPSILON)
     random = Weights(writer, seed)
     random.signs("token_embd.weight", num_tokens(words), EMBED)
-    random.add("output.weight", num_tokens(words), EMBED, only=spoken(words))
+    random.add("output.weight", num_tokens(words), EMBED, only=said)
     random.ones("output_norm.weight", EMBED)
     for layer in range(LAYERS):
         for name in ("attn_q", "attn_k", "attn_v"):
@@ -105,7 +111,7 @@ def spoken(words=WORDS):
     return [*range(3 + ord("a"), 3 + ord("z") + 1), *said]
 
 
-def add_common(writer, words=WORDS, template=TEMPLATE, bos=True, n_ctx=2048, embed=EMBED, layers=LAYERS):
+def add_common(writer, words=WORDS, template=TEMPLATE, bos=True, n_ctx=2048, embed=EMBED, layers=LAYERS, controls=()):
     """What every file says of itself, and the tokenizer."""
     writer.add_name("toy")
     writer.add_file_type(0)
@@ -116,7 +122,8 @@ def add_common(writer, words=WORDS, template=TEMPLATE, bos=True, n_ctx=2048, emb
     writer.add_token_list(["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *words])
     writer.add_token_scores([0.0] * 259 + [-float(i) for i in range(len(words))])
     kinds = [TokenType.UNKNOWN, TokenType.CONTROL, TokenType.CONTROL]
-    writer.add_token_types([*kinds, *[TokenType.BYTE] * 256, *[TokenType.NORMAL] * len(words)])
+    of_words = [TokenType.CONTROL if word in controls else TokenType.NORMAL for word in words]
+    writer.add_token_types([*kinds, *[TokenType.BYTE] * 256, *of_words])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_add_bos_token(bos)

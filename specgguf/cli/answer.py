@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from specgguf.cli.terminal import output
 from specgguf.errors import INTERRUPTED, TERMINATED
-from specgguf.text.thought import CLOSE, OPEN, Said
+from specgguf.text.thought import PLAIN, Said
 
 if TYPE_CHECKING:
     from specgguf.cli.terminal.markdown import MarkdownView
@@ -27,6 +27,18 @@ def stream(answer: "Answer", write: Callable[[Said, str], object]) -> int:
             write(said, source)
         return TERMINATED if isinstance(signal, SystemExit) else INTERRUPTED
     return 0
+
+
+def note_end(answer: "Answer", is_full: bool, is_constrained: bool, hides_thought: bool) -> None:
+    """Say why an answer is not what it might be. `is_full`: the end of the context ended it."""
+    is_cut = answer.generation.finish_reason == "length"
+    more = f": give a larger {'--ctx' if is_full else '--max-tokens'}" if is_cut else ""
+    if hides_thought and answer.is_only_thought and answer.generation.finish_reason != "interrupted":
+        output.note(f"there is nothing but a thought, which --no-think hides{more}")
+    elif is_constrained and is_cut:
+        output.note(f"the answer was cut off before it was complete{more}")
+    elif is_full:
+        output.note("the context is full: the answer ends here")
 
 
 class AnswerWriter:
@@ -51,7 +63,7 @@ class AnswerWriter:
         """The next piece, as guessed by the drafter `source`."""
         if said.thought and self._show_thought:
             if not self._thinking and not self._styled:
-                self._put(f"{OPEN}\n")
+                self._put(f"{PLAIN.opening}\n")
             self._thinking = True
             self._put(said.thought, source, "dim")
         if said.answer:
@@ -74,7 +86,7 @@ class AnswerWriter:
     def _end_thought(self) -> None:
         if self._thinking:
             self._new_line()
-            self._put("\n" if self._styled else f"{CLOSE}\n\n")
+            self._put("\n" if self._styled else f"{PLAIN.closing}\n\n")
         self._thinking = False
 
     def _new_line(self) -> None:

@@ -127,7 +127,7 @@ def _set(session: "Session", argument: str) -> None:
 
 def _stats(session: "Session", argument: str) -> None:
     stats = session.chat.stats
-    output.log("; ".join([f"{stats.output_tokens} tokens", *output.counts(stats)]) + "\n")
+    output.summary([f"{stats.output_tokens} tokens", *output.counts(stats)])
 
 
 def _draft(session: "Session", argument: str) -> None:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from specgguf.cli.opening import explain_aborts, open_profiles, open_resolver, open_store
+from specgguf.cli.opening import explain_aborts, find_draft, open_profiles, open_resolver, open_store, tuned_draft
 from specgguf.cli.options.groups import grouped, only
 from specgguf.cli.options.models import NO_DRAFT, Models, Offline
 from specgguf.cli.options.output import Json
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from specgguf.exact.choice import WidthSurvey
+    from specgguf.models.hub.store import Store
+    from specgguf.models.references import Resolver
 
 
 @grouped
@@ -31,11 +33,9 @@ def doctor(
 
     store = open_store(offline)
     resolver = open_resolver(store)
-    files = [
-        models.resolve(resolver, "target"),
-        None if models.draft == NO_DRAFT else models.resolve(resolver, "draft"),
-    ]
-    path, draft = (store.find(file) if file else None for file in files)
+    target = models.resolve(resolver, "target")
+    path = store.find(target) if target else None
+    draft = _draft(models, store, resolver, path)
     report: dict[str, Any] = {
         "llama.cpp": library.version(),
         "devices": library.devices(),
@@ -49,13 +49,16 @@ def doctor(
     if path:
         from specgguf.engine.engine import open_survey
 
-        report |= _widths(open_survey(path, resources.gpu_layers, resources.threads, open_profiles(store)))
+        survey = open_survey(path, resources.gpu_layers, resources.threads, open_profiles(store))
+        report |= {**_widths(survey), "costs": _costs(survey, draft)}
     if json:
         output.write_json(report)
         return
     for name, value in report.items():
         if name == "profiles":
             output.write("".join(_profile(profile) for profile in value))
+        elif name == "costs":
+            output.write("".join(_cost(cost) for cost in value))
         else:
             output.write(f"{name + ':':11s}{_shown(value)}\n")
 
@@ -66,6 +69,17 @@ def _shown(value: object) -> object:
     if isinstance(value, dict):
         return ", ".join(f"{name} {what}" for name, what in value.items())
     return "-" if value is None else value
+
+
+def _draft(models: Models, store: "Store", resolver: "Resolver", target: "Path | None") -> "Path | None":
+    """The draft that would be used, if it is here."""
+    if models.draft == NO_DRAFT:
+        return None
+    draft = models.resolve(resolver, "draft")
+    if draft is None:
+        return find_draft(target, resolver.catalogue, store)[0] if target else None
+    named = models.draft is not None or models.draft_quant is not None
+    return store.find(draft if named else tuned_draft(store, draft))
 
 
 def _rollbacks(target: "Path", draft: "Path | None", models: Models) -> dict[str, str]:
@@ -112,4 +126,33 @@ def _profile(profile: dict[str, Any]) -> str:
         f"measured with {profile['settings']}\n"
         f"  widths with equal bits  {classes}\n"
         f"  time by width           {costs} (width 1: {seconds[1] * 1000:.1f} ms)\n"
+    )
+
+
+def _costs(survey: "WidthSurvey", draft: "Path | None") -> list[dict[str, Any]]:
+    """What batches and draft steps cost, as `tune` and answers have found, in seconds."""
+    from specgguf.engine.memory import CostStore
+    from specgguf.exact.choice import candidates
+    from specgguf.speculative.policy.depths import least_depth
+
+    return [
+        {
+            "settings": str(arithmetic),
+            "depth": least_depth(level),
+            "width_s": dict(sorted(table["times"].items())),
+            "draft_step_s": {
+                name: times["step"] for name, times in table.get("drafters", {}).items() if "step" in times
+            },
+        }
+        for arithmetic in candidates(None, None)
+        for level, table in sorted(CostStore(survey, arithmetic, survey.profiles).load(draft, None).items())
+    ]
+
+
+def _cost(cost: dict[str, Any]) -> str:
+    widths = ", ".join(f"{width}: {1000 * seconds:.1f}" for width, seconds in cost["width_s"].items())
+    steps = ", ".join(f"{name} {1000 * seconds:.1f}" for name, seconds in cost["draft_step_s"].items())
+    return (
+        f"batches after {cost['depth']} or more tokens, with {cost['settings']}\n"
+        f"  ms by width             {widths}\n" + (f"  ms of a draft step      {steps}\n" if steps else "")
     )

@@ -166,6 +166,12 @@ def verify(
             outcomes.append(outcome)
             store.progress.show("verifying", len(outcomes), len(recorded.prompts))
         store.progress.close()  # before anything is printed
+        if num_changed := sum(outcome.prompt_changed for outcome in outcomes):
+            differences.append(
+                f"what the chat template makes of the prompts has changed since the recording, for {num_changed} of "
+                f"{len(outcomes)}: there may be a date in it; they were answered as recorded"
+            )
+            output.note(differences[-1])
         report = _as_dict(engine, outcomes, noise.level, differences, max_acceptance_drop)
         if json:
             output.write_json(report)

@@ -84,7 +84,7 @@ def open_engine(store: "Store", models: Models, settings: EngineSettings) -> "En
     target_path, *rest = store.provide([file for file in (target, draft) if file is not None])
     draft_path, notice = (rest[0] if rest else None), None
     if draft_path is None and drafts:
-        draft_path, notice = _find_draft(target_path, resolver.catalogue, store)
+        draft_path, notice = find_draft(target_path, resolver.catalogue, store)
     if pair and settings.num_draft is None:
         settings = replace(settings, num_draft=pair.draft_max)
 
@@ -132,7 +132,7 @@ def open_profiles(store: "Store") -> "Profiles":
     return Profiles(store.root / "profiles", store.digests.of, store.digests.known)
 
 
-def _find_draft(target: Path, catalogue: "Catalogue", store: "Store") -> tuple[Path | None, str]:
+def find_draft(target: Path, catalogue: "Catalogue", store: "Store") -> tuple[Path | None, str]:
     """A draft on this machine that fits, and what to tell the user about it."""
     from specgguf.headers.heads import num_nextn_layers
     from specgguf.models.header import ModelHeader

@@ -15,6 +15,7 @@ def report(engine: "Engine", store: "Store", answer: "Answer", mode: str, load_s
     stats, timings = generation.stats, generation.timings
     return {
         "text": answer.text,
+        "thought": answer.thought,
         "tokens": generation.tokens,
         "prompt_tokens": generation.prompt_tokens,
         "cached_tokens": generation.cached_tokens,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specgguf.cli.answer import AnswerWriter, stream
+from specgguf.cli.answer import AnswerWriter, note_end, stream
 from specgguf.cli.habits import PAIR_HINT
 from specgguf.cli.lines import answer_lines
 from specgguf.cli.ngram_store import AnswerStore
@@ -139,13 +139,14 @@ def run(
         if not answer:
             return
         code = _show(answer, form)
-        if grammar and answer.generation.finish_reason == "length":
-            output.note("the answer was cut off before it was complete: give a larger --max-tokens")
+        generation = answer.generation
+        is_full = generation.has_filled(engine.n_ctx_for(generation.prompt_tokens, limits.max_tokens))
+        note_end(answer, is_full, grammar is not None, hides_thought=shape.no_think)
         if form.json or form.jsonl:
             output.write_json(report(engine, store, answer, drafting.speculate, load_s))
         if form.shows_stats:
-            output.stats(answer.generation, *exact)
-        answers.add(engine, answer.generation)
+            output.stats(generation, *exact)
+        answers.add(engine, generation)
     raise typer.Exit(code)
 
 
@@ -169,8 +170,6 @@ class _Prompter:
         """The prompt that asks for an answer to a text. Thought is taken out only if it is to be hidden."""
         import secrets
 
-        from specgguf.text.thought import opens_thought
-
         think = not self.shape.no_think
         if not self.shape.raw:
             system = [] if self.shape.system is None else [{"role": "system", "content": self.shape.system}]
@@ -179,17 +178,17 @@ class _Prompter:
         sampler = replace(self.sampler, seed=drawn if self.seed is None else self.seed)
         hides_thought = not think and self.grammar is None  # what a grammar allows is no thought
         tokens = self.engine.target.vocab.tokenize(text)
-        return _Prompt(self, tokens, sampler, opens_thought(text) if hides_thought else None)
+        return _Prompt(self, tokens, sampler, text if hides_thought else None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Prompt:
-    """`inside`: as in `Answer`."""
+    """`text`: as in `Answer`."""
 
     prompter: _Prompter
     tokens: Sequence[int]
     sampler: "Sampler"
-    inside: bool | None
+    text: str | None
 
     @property
     def num_tokens(self) -> int:
@@ -214,7 +213,7 @@ class _Prompt:
 
         asked = self.prompter
         generation = generate(self.tokens, self.sampler, asked.max_tokens, asked.stops, grammar=asked.grammar)
-        return Answer(generation, self.inside)
+        return Answer(generation, self.text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from specgguf.cli.answer import AnswerWriter, stream
+from specgguf.cli.answer import AnswerWriter, note_end, stream
 from specgguf.cli.chat_commands import COMMANDS
 from specgguf.cli.ngram_store import AnswerStore
 from specgguf.cli.options.models import Models
@@ -113,8 +113,8 @@ class Session:
         generation = turn.generation
         self.chat.stats.add(generation.stats)
         self._answers.add(self.chat.engine, generation)
-        if turn.cut:
-            output.note("the context is full: the answer ends here")
+        answering = self.chat.answering
+        note_end(turn.answer, turn.cut, answering.grammar is not None, hides_thought=not answering.think)
         if self._show_stats:
             plain, speed = self.chat.engine.memory.policy.plain_tokens_per_s, generation.timings.tokens_per_s
             compared = [f"about {speed / plain:.2f} times plain decoding"] if plain and speed else []

@@ -124,6 +124,7 @@ def _offer(
 ) -> None:
     from specgguf.measure.tune import advice_key
     from specgguf.models.files import DerivedFile
+    from specgguf.speculative.policy.depths import by_level
 
     better = DerivedFile(source, _FAST_QUANT, as_draft=True)
     output.note(f"{better.name} takes {saving:.0%} less time a step on this machine; a draft changes speed, never text")
@@ -134,7 +135,7 @@ def _offer(
         (path,) = store.provide([better])
         open_profiles(store).save(advice_key(store.digests.of(store.provide([source])[0])), {"quant": _FAST_QUANT})
         engine.costs.hash_files(path)
-        engine.costs.save(path, found.tables(1 - saving))
+        engine.costs.save(path, by_level(found.tables(1 - saving)))
         output.note(f"from now on {path} drafts where no --draft or --draft-quant says otherwise")
 
 

@@ -12,7 +12,7 @@ from specgguf.engine.settings import CHAT_TEMPERATURE, Mode
 from specgguf.errors import ContextError, ContextFullError, UsageError
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.stats import Stats
-from specgguf.text.thought import Said, opens_thought
+from specgguf.text.thought import Said
 
 if TYPE_CHECKING:
     from specgguf.llama.grammar import GrammarText
@@ -41,11 +41,11 @@ class Turn:
     """One answer: iterate to get it as it comes. When it is closed, what is there of it is in the transcript."""
 
     def __init__(
-        self, transcript: Transcript, generation: Generation, n_ctx: int, inside: bool | None, dropped: int
+        self, transcript: Transcript, generation: Generation, n_ctx: int, prompt: str | None, dropped: int
     ) -> None:
-        """`inside`: whether the answer begins inside a thought; None where it has none."""
+        """`prompt` as in `Answer`."""
         self.generation = generation
-        self.answer = Answer(generation, inside)
+        self.answer = Answer(generation, prompt)
         self.n_ctx = n_ctx
         self.dropped = dropped
         """How many of the oldest exchanges went to make room."""
@@ -63,7 +63,7 @@ class Turn:
     @property
     def cut(self) -> bool:
         """Whether the end of the context ended the answer."""
-        return self.generation.finish_reason == "length" and self.used > self.n_ctx
+        return self.generation.has_filled(self.n_ctx)
 
     def close(self) -> None:
         """Keep the answer."""
@@ -166,8 +166,8 @@ class Chat:
             grammar=answering.grammar,
         )
         self.transcript.exchanges = kept
-        inside = None if answering.grammar else opens_thought(prompt)  # what a grammar allows is no thought
-        return Turn(self.transcript, generation, n_ctx, inside, len(exchanges) - len(kept))
+        thinks = not answering.grammar  # what a grammar allows is no thought
+        return Turn(self.transcript, generation, n_ctx, prompt if thinks else None, len(exchanges) - len(kept))
 
     def _is_full(self, num_tokens: int, n_ctx: int) -> bool:
         return num_tokens > n_ctx - min(self.answering.max_tokens or n_ctx, n_ctx // _SMALL_PART)

@@ -28,7 +28,7 @@ from specgguf.speculative.context import Rollback, common_prefix
 from specgguf.speculative.controller import Auto, Controller, Fixed, Plain
 from specgguf.speculative.drafter import Drafter
 from specgguf.speculative.loop import Round, begin, speculate
-from specgguf.speculative.policy.depths import level_of
+from specgguf.speculative.policy.depths import by_level
 from specgguf.speculative.sequence import Chooser, TokenSequence
 from specgguf.speculative.together import Together
 
@@ -117,7 +117,7 @@ class Engine:
         self._told: set[str] = set()  # modes said to have no drafter, drafters said to be hardly ever right
         self.costs = CostStore(survey, self._arithmetic, profiles)
         vocab = self.target.vocab
-        tables = self.costs.load(self.draft.header if self.draft else None, measured)
+        tables = self.costs.load(self.draft.header.path if self.draft else None, measured)
         self.memory = Memory(self.max_width - 1, self.widths, vocab.eog, vocab.num_tokens, tables)
         """What is remembered from text to text."""
 
@@ -269,8 +269,9 @@ class Engine:
         """
         draft = self.draft.header.path if self.draft else None
         self.costs.hash_files(draft)
-        self.costs.save(draft, tables)
-        self.memory.learn_anew({level_of(depth): table for depth, table in tables.items()})
+        levels = by_level(tables)
+        self.costs.save(draft, levels)
+        self.memory.learn_anew(levels)
 
     def describe(self) -> list[str]:
         """The settings in effect, a line each."""

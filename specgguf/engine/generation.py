@@ -10,7 +10,7 @@ from specgguf.llama.vocab import Vocab
 from specgguf.speculative.loop import Round
 from specgguf.speculative.sequence import TokenSequence
 from specgguf.speculative.stats import Stats
-from specgguf.text.stream import TextStream
+from specgguf.text.stream import TextStream, silent
 
 
 @dataclass(slots=True)
@@ -58,7 +58,10 @@ class Generation:
         self.timings = Timings()
         self._sequence = sequence
         self._vocab = vocab
-        self._stream = TextStream(stops)
+        controls = sorted({token for stop in stops for token in vocab.silent_in(stop)})
+        self._silent = {token: silent(number) for number, token in enumerate(controls)}
+        """Control tokens that stop strings name."""
+        self._stream = TextStream([*stops, *map(self._with_silent, stops)])
         self._llama_s = llama_s
         self._rounds = rounds
         self._begin_s = time.perf_counter()
@@ -105,6 +108,10 @@ class Generation:
             ended = self.tokens and self.tokens[-1] in self._vocab.eog
             self.finish_reason = "stop" if ended else "length"
 
+    def has_filled(self, n_ctx: int) -> bool:
+        """Whether the end of a context of so many tokens has ended it."""
+        return self.finish_reason == "length" and self.prompt_tokens + len(self.tokens) > n_ctx
+
     def flush(self) -> str:
         """Text not yielded yet. After an interruption: what is left of the answer."""
         self._add(self._stream.flush(), "")
@@ -115,11 +122,16 @@ class Generation:
     def _commit(self, finished: Round) -> None:
         for number, token in enumerate(finished.output):
             self.tokens.append(token)
-            text = self._stream.feed(self._vocab.piece(token))
+            text = self._stream.feed(self._vocab.shown(token), self._silent.get(token, ""))
             self._add(text, finished.source if number < finished.accepted else "")
             if self._stream.stopped:
                 self.finish_reason = "stop_string"
                 return
+
+    def _with_silent(self, stop: str) -> str:
+        for token, character in self._silent.items():
+            stop = stop.replace(self._vocab.text(token), character)
+        return stop
 
     def _add(self, text: str, source: str) -> None:
         self.text += text

@@ -8,7 +8,6 @@ from specgguf.drafters.ngram import NgramDrafter
 from specgguf.exact.choice import Arithmetic, WidthSurvey
 from specgguf.exact.classes import Measurement
 from specgguf.exact.profiles import Fingerprint, Profiles
-from specgguf.models.header import ModelHeader
 from specgguf.speculative.policy.depths import level_of
 from specgguf.speculative.policy.policy import Policy
 
@@ -22,9 +21,9 @@ class CostStore:
         self._arithmetic = arithmetic
         self._profiles = profiles
 
-    def load(self, draft: ModelHeader | None, measured: Measurement | None) -> dict[int, dict[str, Any]]:
-        """By depth, as `Policy` takes it; where nothing was saved, how the widths compared when they were measured."""
-        key = self._key(draft.path if draft else None)
+    def load(self, draft: Path | None, measured: Measurement | None) -> dict[int, dict[str, Any]]:
+        """As `Policy` takes it; where nothing was saved, how the widths compared when they were measured."""
+        key = self._key(draft)
         found = self._profiles.load(key) if key else None
         if found:
             return {
@@ -34,13 +33,13 @@ class CostStore:
         return {level_of(0): {"times": measured.seconds}} if measured else {}
 
     def save(self, draft: Path | None, tables: Mapping[int, Mapping[str, Any]]) -> None:
-        """`tables`: by depth, as `Policy.tables` gives them.
+        """`tables`: as `Policy.tables` gives them.
 
         Nothing is saved where a file would have to be read to know its hash.
         """
         key = self._key(draft)
         if key:
-            self._profiles.save(key, {level_of(depth): dict(table) for depth, table in tables.items()})
+            self._profiles.save(key, {level: dict(table) for level, table in tables.items()})
 
     def hash_files(self, draft: Path | None) -> None:
         """Read the files if need be, so that their costs can be saved."""

@@ -2,10 +2,12 @@
 
 import ctypes
 import functools
+from collections.abc import Mapping
 
 from llama_cpp import llama_cpp as lib
 
 from specgguf.errors import ModelError
+from specgguf.text.thought import FORMATS
 
 _NO_TOKEN = -1
 
@@ -33,6 +35,14 @@ class Vocab:
         If the model wants a BOS, the result has exactly one: a rendered chat template may begin with it already. Raises
         ModelError if llama.cpp fails.
         """
+        ids = self._ids(text)
+        return [self.bos, *ids] if self.adds_bos and self.bos is not None and ids[:1] != [self.bos] else ids
+
+    def silent_in(self, text: str) -> list[int]:
+        """The ids of the control tokens whose names are spelt out in a text, and of which no text shows anything."""
+        return [token for token in self._ids(text) if not self.shown(token)]
+
+    def _ids(self, text: str) -> list[int]:
         data = text.encode()
         tokens = (lib.llama_token * (len(data) + 8))()
         count = lib.llama_tokenize(self._pointer, data, len(data), tokens, len(tokens), False, True)
@@ -41,8 +51,7 @@ class Vocab:
             count = lib.llama_tokenize(self._pointer, data, len(data), tokens, len(tokens), False, True)
         if count < 0:
             raise ModelError("llama.cpp could not tokenize the text", "try a shorter text")
-        ids = tokens[:count]
-        return [self.bos, *ids] if self.adds_bos and self.bos is not None and ids[:1] != [self.bos] else ids
+        return tokens[:count]
 
     def piece(self, token: int) -> bytes:
         """The bytes that a token adds to a text; none for a control token."""
@@ -52,6 +61,17 @@ class Vocab:
             self._buffer = ctypes.create_string_buffer(-length)
             return self.piece(token)
         return self._buffer.raw[:length]
+
+    def shown(self, token: int) -> bytes:
+        """The same, and the names of control tokens around thoughts, without which none is told from an answer."""
+        return self._thought_marks.get(token) or self.piece(token)
+
+    @functools.cached_property
+    def _thought_marks(self) -> Mapping[int, bytes]:
+        ids = {name: self._ids(name) for marks in FORMATS for name in marks.tokens}
+        known = {name: ids[name][0] for name in ids if len(ids[name]) == 1 and self.text(ids[name][0]) == name}
+        used = (name for marks in FORMATS if known.keys() >= set(marks.tokens) for name in marks.tokens)
+        return {known[name]: name.encode() for name in used if known[name] not in self.eog}
 
     def text(self, token: int | None) -> str:
         """The token's name in the vocabulary; empty for None."""

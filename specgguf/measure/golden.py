@@ -30,6 +30,7 @@ _WIDTHS = (2, 3, 5, 8, 16)
 _BEST = 8
 """Tokens of a position whose gaps are compared: others are hardly chosen."""
 _MAKE_ONE = "make one with specgguf golden record"
+_TOKENIZER = "target tokenizer"
 _NO_CHOICE = 1e6
 """The margin where only one token was allowed."""
 
@@ -44,7 +45,10 @@ class Sameness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One answer by plain decoding. `margins`: how far each choice was from falling otherwise, in logits."""
+    """One answer by plain decoding. `margins`: how far each choice was from falling otherwise, in logits.
+
+    `prompt_tokens`: what the chat template made of `prompt`, which may depend on the day; older files have none.
+    """
 
     category: str
     prompt: str
@@ -54,6 +58,7 @@ class Recording:
     margins: list[float]
     drafted: int
     accepted: int
+    prompt_tokens: list[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,8 @@ class Outcome:
     accepted: int
     acceptance_drop: float
     """By how much the acceptance rate is lower than in the recording."""
+    prompt_changed: bool
+    """Whether the chat template makes another prompt now, and the recorded one was answered."""
 
 
 @dataclass(slots=True)
@@ -128,16 +135,21 @@ def record(engine: Engine, prompt: Prompt, sampler: Sampler, max_tokens: int) ->
         drafted, accepted = speculative.stats.drafted.total(), speculative.stats.accepted.total()
     digest = hashlib.sha256(text.encode()).hexdigest()
     return Recording(
-        prompt.category, prompt.prompt, sampler.seed, plain.tokens, digest, recorder.margins, drafted, accepted
+        prompt.category, prompt.prompt, sampler.seed, plain.tokens, digest, recorder.margins, drafted, accepted, tokens
     )
 
 
 def verify(
     engine: Engine, golden: Golden, noise: "Noise", mode: Mode | None = None, num_draft: int | None = None
 ) -> Iterator[Outcome]:
-    """Answer every prompt while speculating and compare; `mode` and `num_draft` as in `Engine.generate`."""
+    """Answer every prompt while speculating and compare; `mode` and `num_draft` as in `Engine.generate`.
+
+    Where the chat template makes another prompt now, the recorded one is answered, if its tokens mean the same: what
+    has changed then is not what speculation does.
+    """
     for recording in golden.prompts:
-        tokens = engine.tokenize_chat([{"role": "user", "content": recording.prompt}])
+        now = engine.tokenize_chat([{"role": "user", "content": recording.prompt}])
+        tokens = _recorded_prompt(engine, golden, recording) or now
         sampler = golden.sampler(recording.seed)
         generation = engine.generate(tokens, sampler, golden.max_tokens, num_draft=num_draft, mode=mode)
         text = "".join(generation)
@@ -168,7 +180,15 @@ def verify(
             drafted,
             accepted,
             drop,
+            tokens != now,
         )
+
+
+def _recorded_prompt(engine: Engine, golden: Golden, recording: Recording) -> list[int] | None:
+    """The tokens of the recorded prompt; None where there are none, or where they are those of another tokenizer."""
+    same_tokenizer = golden.made_with.get(_TOKENIZER) == engine.target.header.tokenizer.fingerprint
+    tokens = recording.prompt_tokens if same_tokenizer else None
+    return tokens if tokens and max(tokens) < engine.target.vocab.num_tokens else None
 
 
 @dataclass(slots=True)
@@ -215,7 +235,7 @@ def circumstances(engine: Engine, digest_of: Callable[[Path], str]) -> dict[str,
     choice = engine.exact_choice
     for role, header in models.items():
         told[role] = f"{header.path.name}, sha256 {digest_of(header.path)}" if header else None
-        told[f"{role} tokenizer"] = header.tokenizer.fingerprint if header else None
+        told[_TOKENIZER if role == "target" else f"{role} tokenizer"] = header.tokenizer.fingerprint if header else None
     told |= {"llama.cpp": library.version(), "device": library.devices(), "exact": choice.settings if choice else "no"}
     return told
 
@@ -269,6 +289,7 @@ def _is_sound_recording(entry: Any) -> bool:  # noqa: ANN401 (JSON)
         all(isinstance(entry[key], str) for key in ("category", "prompt", "text_sha256"))
         and all(isinstance(entry[key], int) for key in ("seed", "drafted", "accepted"))
         and all(isinstance(token, int) for token in entry["tokens"])
+        and all(isinstance(token, int) and token >= 0 for token in entry.get("prompt_tokens") or [])
         and all(isinstance(margin, int | float) for margin in entry["margins"])
         and len(entry["tokens"]) == len(entry["margins"])
     )

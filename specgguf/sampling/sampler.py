@@ -25,6 +25,8 @@ from specgguf.sampling.ranking import CHUNK, Ids
 REPEAT_WINDOW = 64
 """How many of the last tokens the penalties look at: llama.cpp's `repeat_last_n`."""
 
+_COLDEST = 1e-30
+"""Below this temperature a choice is greedy: nothing else could be chosen, and divisions would overflow."""
 _BESIDE = 8
 """Tokens after the best `top_k` that a margin looks at."""
 
@@ -82,6 +84,10 @@ class Sampler:
     """What is added to the logits of some ids; minus infinity bans them. Ids beyond the logits' end count for nothing,
     as a draft may know fewer."""
     grammar: Grammar | None = None
+
+    def __post_init__(self) -> None:
+        if self.temperature < _COLDEST:
+            object.__setattr__(self, "temperature", 0.0)
 
     def sample(self, logits: NDArray[np.float32], tokens: Sequence[int], ahead: Sequence[int] = ()) -> int:
         """The token that follows `tokens` and then `ahead`, given its logits, shape (n_vocab,).

@@ -1,10 +1,36 @@
 """Separates the thoughts of a reasoning model from its answer, as the text arrives."""
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from specgguf.text.stream import overlap
 
-OPEN, CLOSE = "<think>", "</think>"
+
+class Marks(NamedTuple):
+    """What stands around the thoughts of a family of models."""
+
+    opening: str
+    closing: str
+    tokens: Sequence[str] = ()
+    """Tokens that the marks are made of: a vocabulary that has them all uses these marks."""
+    between: Sequence[str] = ()
+    """What may stand between one thought and the next."""
+
+
+PLAIN = Marks("<think>", "</think>", ("<think>", "</think>"))
+FORMATS = (
+    PLAIN,
+    Marks("[THINK]", "[/THINK]", ("[THINK]", "[/THINK]")),  # Magistral
+    Marks("<|channel>thought", "<channel|>", ("<|channel>", "<channel|>")),  # Gemma 4
+    Marks("<|START_THINKING|>", "<|END_THINKING|>", ("<|START_THINKING|>", "<|END_THINKING|>")),  # Command A
+    Marks("<seed:think>", "</seed:think>", ("<seed:think>", "</seed:think>")),  # Seed-OSS
+    Marks(  # gpt-oss
+        "<|channel|>",
+        "final<|message|>",
+        ("<|channel|>", "<|message|>", "<|start|>", "<|end|>"),
+        ("analysis<|message|>", "commentary<|message|>", "<|end|>", "<|start|>assistant", "<|channel|>"),
+    ),
+)
 
 
 class Said(NamedTuple):
@@ -14,31 +40,36 @@ class Said(NamedTuple):
     answer: str
 
 
-def opens_thought(prompt: str) -> bool:
-    """Whether a prompt ends with an opening tag, so that the text begins inside a thought."""
-    return prompt.rstrip().endswith(OPEN)
+def opened(prompt: str) -> Marks | None:
+    """The marks of the thought that the end of a prompt opens, so that the text begins inside of it."""
+    end = prompt.rstrip()
+    return next(
+        (marks for marks in FORMATS if any(end.endswith(marks.opening + part) for part in ("", *marks.between))), None
+    )
 
 
-def split(text: str, inside: bool | None) -> Said:
-    """Thought and answer of a text, whole or cut off; `inside` as in `ThoughtStream`."""
-    stream = ThoughtStream(inside)
+def split(text: str, prompt: str | None) -> Said:
+    """Thought and answer of a text, whole or cut off; `prompt` as in `ThoughtStream`."""
+    stream = ThoughtStream(prompt)
     parts = (stream.feed(text), stream.flush())
     return Said(*("".join(part).strip() for part in zip(*parts, strict=True)))
 
 
 class ThoughtStream:
-    """Splits a text into thought and answer, without the tags and the white space around them.
+    """Splits a text into thought and answer, without the marks and the white space around them.
 
-    A tag opens a thought only at the beginning of the text: an answer may be about tags. Text is held back while it may
-    be part of a tag.
+    A mark opens a thought only at the beginning of the text: an answer may be about marks. Text is held back while it
+    may be part of a mark.
     """
 
-    def __init__(self, inside: bool | None) -> None:
-        """`inside`: whether the text begins inside a thought; None if it has no thought at all."""
+    def __init__(self, prompt: str | None) -> None:
+        """`prompt`: what the text follows; None if it has no thought at all."""
+        marks = None if prompt is None else opened(prompt)
         self._part: Literal["unknown", "thought", "answer"] = (
-            "answer" if inside is None else "thought" if inside else "unknown"
+            "answer" if prompt is None else "thought" if marks else "unknown"
         )
-        self._begins = bool(inside)  # white space is still to be dropped
+        self._marks = marks or PLAIN
+        self._begins = bool(marks)  # white space is still to be dropped
         self._held = ""
 
     def feed(self, text: str) -> Said:
@@ -46,11 +77,13 @@ class ThoughtStream:
         self._held += text
         if self._part == "unknown":
             start = self._held.lstrip()
-            if len(start) < len(OPEN) and OPEN.startswith(start):
+            if any(len(start) < len(marks.opening) and marks.opening.startswith(start) for marks in FORMATS):
                 return Said("", "")
-            self._begins = start.startswith(OPEN)
-            self._part = "thought" if self._begins else "answer"
-            self._held = start.removeprefix(OPEN) if self._begins else self._held
+            found = next((marks for marks in FORMATS if start.startswith(marks.opening)), None)
+            self._begins = found is not None
+            self._part = "thought" if found else "answer"
+            if found:
+                self._marks, self._held = found, start.removeprefix(found.opening)
         thought = self._think() if self._part == "thought" else ""
         return Said(thought, self._release(len(self._held)) if self._part == "answer" else "")
 
@@ -60,12 +93,17 @@ class ThoughtStream:
         return Said(rest, "") if self._part == "thought" else Said("", rest)
 
     def _think(self) -> str:
-        end = self._held.find(CLOSE)
-        if end < 0:
-            return self._release(len(self._held) - overlap(self._held, CLOSE))
-        thought = self._release(end)
-        self._held = self._held.removeprefix(CLOSE)
-        self._part, self._begins = "answer", True
+        marks, thought = (self._marks.closing, *self._marks.between), ""
+        while self._part == "thought":
+            found = [(at, mark) for mark in marks if (at := self._held.find(mark)) >= 0]
+            if not found:
+                return thought + self._release(len(self._held) - max(overlap(self._held, mark) for mark in marks))
+            at, mark = min(found)
+            thought += self._release(at)
+            self._held = self._held.removeprefix(mark)
+            self._begins = True
+            if mark == self._marks.closing:
+                self._part = "answer"
         return thought
 
     def _release(self, length: int) -> str:

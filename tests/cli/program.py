@@ -15,6 +15,7 @@ from unittest import mock
 import pexpect
 
 from specgguf.cli.app import main
+from tests.tiny import write_attention
 
 EXECUTABLE = Path(sys.executable).with_name("specgguf")
 STEADY = ("-t", "1", "--cache-type-k", "bf16", "--cache-type-v", "bf16")
@@ -98,6 +99,20 @@ def on_terminal(*arguments, **variables):
     shown = child.read()
     child.close()
     return shown, child.exitstatus
+
+
+def saying(path, pieces, template, words=(), controls=()):
+    """Options with which a model says these tokens, one after the other: each is said but once, the likeliest first.
+
+    A piece is one of the words or control tokens, or a letter that the template does not write.
+    """
+    write_attention(path, words=words, controls=controls, template=template)
+    ids = {piece: 259 + number for number, piece in enumerate([*words, *controls])}
+    seen = {piece: 200 * (piece in controls and piece in template) for piece in pieces}  # in the prompt
+    bias = {ids.get(piece, 3 + ord(piece[0])): 1000 - 20 * place + seen[piece] for place, piece in enumerate(pieces)}
+    biases = [part for token, value in bias.items() for part in ("--logit-bias", f"{token}={value}")]
+    penalties = ["--presence-penalty", 100, "--frequency-penalty", 100]
+    return ["-m", path, "-d", "none", *STEADY, "-n", len(pieces), *penalties, *biases]
 
 
 def failure(result, code=1):

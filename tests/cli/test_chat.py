@@ -199,7 +199,8 @@ def test_thought_is_told_apart_or_hidden(toy_models, tmp_path):
     models = ["-m", toy_models["endless"], "--speculate", "off", "-n", 9, "--temp", 0, "--chat-template", template]
     shown = Terminal(*models, "--no-stats").say("the cat")
     assert re.fullmatch(r".*<think>\n.+\n</think>\n\n", shown, re.DOTALL)
-    assert "think" not in Terminal(*models, "--no-stats", "--no-think").say("the cat")
+    hidden = Terminal(*models, "--no-stats", "--no-think").say("the cat")
+    assert re.fullmatch(r"\n?note: there is nothing but a thought, which --no-think hides: .+", hidden.strip())
     assert "\x1b[2m" in Terminal(*models, "--no-stats", NO_COLOR=None).say("the cat")
 
 
@@ -465,3 +466,10 @@ def test_nothing_typed_is_kept_unless_asked_for(pair, tmp_path):
         holding = [path for path in tmp_path.rglob("*") if path.is_file() and b"secret" in path.read_bytes()]
         assert holding == ([tmp_path / "history"] if asked else [])
     assert (tmp_path / "history").stat().st_mode & 0o777 == 0o600
+
+
+def test_json_that_is_cut_off_is_told(toy_models):
+    command = ["chat", "-m", toy_models["endless"], "-d", "none", "--json-schema", '{"const": "a cat"}']
+    told = b"note: the answer was cut off before it was complete: give a larger --max-tokens\n"
+    assert specgguf(*command, "-n", 3, stdin=b"hi\n").stderr == told
+    assert specgguf(*command, "-n", 60, stdin=b"hi\n").stderr == b""

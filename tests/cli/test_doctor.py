@@ -51,3 +51,26 @@ def test_a_draft_that_is_no_model_fails_in_two_lines(toy_heads, tmp_path):
     (tmp_path / "draft.gguf").write_bytes(b"GGUF")
     said, _ = failure(specgguf("doctor", "-m", toy_heads["llama"], "-d", tmp_path / "draft.gguf"))
     assert said.startswith("draft model: ")
+
+
+def test_what_tune_has_measured_is_shown(toy_models, tmp_path):
+    draft = tiny.write_attention(tmp_path / "draft.gguf", seed=2, n_ctx=100_000)
+    models = ["-m", toy_models["endless"], "-d", draft, "-t", 1]
+
+    def told():
+        return json.loads(specgguf("doctor", *models, "--json", SPECGGUF_HOME=tmp_path).stdout)["costs"]
+
+    assert told() == []
+    tuned = json.loads(specgguf("tune", *models, "--json", SPECGGUF_HOME=tmp_path, timeout=300).stdout)
+    costs = told()
+    assert [cost["depth"] for cost in costs] == [0, 2048]
+    for cost, depth in zip(costs, ("128", "3000"), strict=True):
+        assert cost["width_s"] == pytest.approx(tuned["width_s"][depth])
+        assert cost["draft_step_s"]["model"] == pytest.approx(tuned["draft_step_s"][depth])
+    lines = specgguf("doctor", *models, SPECGGUF_HOME=tmp_path).stdout.decode().splitlines()
+    place = lines.index("batches after 2048 or more tokens, with weight repacking on, f16/f16 cells")
+    assert lines[place + 1].startswith(f"  ms by width             1: {1000 * costs[1]['width_s']['1']:.1f}, 2: ")
+    assert lines[place + 2].startswith("  ms of a draft step      model ")
+    assert specgguf("run", *models, "-n", 8, "the cat", SPECGGUF_HOME=tmp_path).returncode == 0
+    assert [cost["depth"] for cost in told()] == [0, 2048]  # what an answer has taught takes no other depth's place
+    assert told()[1] == costs[1]

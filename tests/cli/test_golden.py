@@ -18,6 +18,7 @@ from specgguf.measure.prompts import GOLDEN, built_in, read_prompts
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.context import Context
 from tests.cli.program import failure, specgguf
+from tests.tiny import TEMPLATE, write_attention
 
 CHANGED = 5
 """A token of the recorded answers, which have 24."""
@@ -156,6 +157,41 @@ def test_a_loop_with_a_wrong_truncation_is_different(prompts, toy_models, tmp_pa
 
         monkeypatch.setattr(Context, "truncate", keep_one_more)
         assert golden.Sameness.DIFFERENT in verdicts()
+
+
+DATED = "It is {{ strftime_now('%H:%M:%S.%f') }}. " + TEMPLATE
+
+
+def test_a_time_in_the_chat_template_changes_the_prompt_and_not_the_verdict(prompts, tmp_path, verified, verify, home):
+    target, path = write_attention(tmp_path / "dated.gguf", template=DATED), tmp_path / "dated.json"
+    record = ["golden", "record", path, "-m", target, "-d", "none", "-t", 1, "--exact", "-n", 8, "--prompts", prompts]
+    assert specgguf(*record, SPECGGUF_HOME=home).returncode == 0
+    report, notes = verified(path)
+    count = len(report["prompts"])
+    assert (report["passed"], report["same"]) == (True, count)
+    assert all(entry["prompt_changed"] for entry in report["prompts"])
+    said = f"has changed since the recording, for {count} of {count}"
+    assert said in notes
+    assert said in report["changes"][-1]
+    content = json.loads(path.read_text())
+    content["prompts"][0]["tokens"][CHANGED] += 1
+    path.write_text(json.dumps(content))
+    assert [entry["verdict"] for entry in verified(path, code=1)[0]["prompts"]] == [
+        "different",
+        *["same"] * (count - 1),
+    ]
+    for recording in content["prompts"]:
+        recording["prompt_tokens"] = None  # as older files have it
+    path.write_text(json.dumps(content))
+    report, notes = verified(path, code=1)
+    assert said not in notes
+    assert not any(entry["prompt_changed"] for entry in report["prompts"])
+
+
+def test_prompts_that_are_the_same_are_not_said_to_have_changed(file, verified):
+    report, notes = verified(file)
+    assert "has changed" not in notes
+    assert not any(entry["prompt_changed"] for entry in report["prompts"])
 
 
 class Shaky:

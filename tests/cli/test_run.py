@@ -19,6 +19,7 @@ from tests.cli.program import (
     STEADY,
     environment,
     on_terminal,
+    saying,
     specgguf,
     started,
     wait_for_handlers,
@@ -56,7 +57,17 @@ def test_stdout_is_the_answer_and_nothing_else(pair):
 def test_the_json_object(pair):
     found = answer(*pair, "-n", 30, "-k", 3, "--speculate", "fixed", "--seed", 5, "the cat")
     assert list(found) == [
-        *("text", "tokens", "prompt_tokens", "cached_tokens", "output_tokens", "finish_reason", "seed", "exact"),
+        *(
+            "text",
+            "thought",
+            "tokens",
+            "prompt_tokens",
+            "cached_tokens",
+            "output_tokens",
+            "finish_reason",
+            "seed",
+            "exact",
+        ),
         *("target", "draft", "speculation", "timings"),
     ]
     assert found["output_tokens"] == len(found["tokens"]) == 30
@@ -236,6 +247,30 @@ def test_a_stop_that_is_split_over_tokens_inside_an_accepted_block(pair, tmp_pat
             assert (found["text"], found["finish_reason"]) == (text, "stop")
 
 
+@pytest.mark.parametrize(
+    ("stop", "text", "reason"),
+    [
+        ("<|im_start|>", "vwx", "stop_string"),
+        ("<|tool|>", "vwxy", "stop_string"),
+        ("<|im_start|>y", "vwx", "stop_string"),
+        ("wx<|im_start|>", "v", "stop_string"),
+        ("x<|im_start|>y<|tool|>", "vw", "stop_string"),
+        ("x<|tool|>", "vwxyz", "length"),
+        ("<|im_start|><|tool|>", "vwxyz", "length"),
+        ("xyz", "vw", "stop_string"),
+        ("z<|im_start|>", "vwxyz", "length"),
+    ],
+)
+def test_a_stop_may_name_control_tokens_which_print_nothing(tmp_path, stop, text, reason):
+    pieces, controls = ["v", "w", "x", "<|im_start|>", "y", "<|tool|>", "z"], ["<|im_start|>", "<|tool|>"]
+    options = [*saying(tmp_path / "says.gguf", pieces, "{{ messages[0].content }}", (), controls), "--stop", stop]
+    found = answer(*options, "?")
+    assert (found["text"], found["finish_reason"]) == (text, reason)
+    assert specgguf("run", *options, "?").stdout.decode() == text
+    (line,) = specgguf("run", *options, "--lines", stdin=b"?\n").stdout.splitlines()
+    assert {**json.loads(line), "timings": None} == {"line": 1, **found, "timings": None, "cached_tokens": 0}
+
+
 def test_seeds(pair):
     warm = [*pair, "-n", 20, "--temp", 1, "--top-k", 0, "--top-p", 1, "--min-p", 0]
     first, second = answer(*warm, "the cat"), answer(*warm, "the cat")
@@ -357,7 +392,7 @@ def test_thoughts_are_hidden_on_request(toy_models, tmp_path, opens):
 
 def test_a_grammar_leaves_no_room_for_a_thought(toy_models, tmp_path):
     template = tmp_path / "think.jinja"
-    template.write_text("<think>\n")
+    template.write_text("{{ messages[0].content }}<think>\n")
     command = ["-m", toy_models["target"], "--speculate", "off", "--chat-template", template, "--no-think", "x"]
     assert specgguf("run", *command, "--json-schema", '{"const": 1}').stdout == b"1"
 

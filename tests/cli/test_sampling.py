@@ -104,6 +104,8 @@ def test_what_is_not_as_a_schema_says_is_a_note(toy_models):
         (["--logit-bias", "5"], "ID=BIAS"),
         (["--logit-bias", "5=inf"], "ID=BIAS"),
         (["--logit-bias", "-5=1"], "ID=BIAS"),
+        (["--logit-bias", "5=1e39"], "--logit-bias 5=1e39: a logit has no room for that"),
+        (["--logit-bias", "5=-1e39"], "--logit-bias 5=-1e39: a logit has no room for that"),
     ],
 )
 def test_mistakes_are_errors_before_a_model_is_loaded(tmp_path, options, named):
@@ -125,6 +127,42 @@ def test_an_answer_cut_off_before_its_grammar_ends_is_told(toy_models):
     options = ["-m", toy_models["target"], "--json-schema", SCHEMA]
     assert b"note: the answer was cut off" in specgguf("run", *options, "-n", 1, "hi").stderr
     assert b"cut off" not in specgguf("run", *options, "-n", LONGEST, "hi").stderr
+
+
+def test_the_end_of_the_context_is_told(toy_models):
+    command = ["run", "-m", toy_models["endless"], "-d", "none", "-c", 80]
+    assert specgguf(*command, "hi").stderr == b"note: the context is full: the answer ends here\n"
+    assert specgguf(*command, "-n", 5, "hi").stderr == b""
+    never = ["--regex", "(the cat)+!", "--logit-bias", f"{3 + ord('!')}=-100"]
+    told = b"note: the answer was cut off before it was complete: give a larger --%s\n"
+    assert specgguf(*command, *never, "hi").stderr == told % b"ctx"
+    assert specgguf(*command, *never, "-n", 5, "hi").stderr == told % b"max-tokens"
+
+
+@pytest.mark.parametrize("number", ["1e-310", "5e-324", "1e-46", "1e-29", "1e-10"])
+def test_a_tiny_temperature_is_greedy_without_a_word(toy_models, number):
+    greedy = answer(toy_models["endless"])["tokens"]
+    assert answer(toy_models["endless"], "--temp", number)["tokens"] == greedy
+    assert answer(toy_models["endless"], "--temp", number, draft=toy_models["draft"])["tokens"] == greedy
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--logit-bias", "259=1e30", "--repeat-penalty", 100, "--frequency-penalty", 100],
+        ["--logit-bias", "260=1e30", "--logit-bias", "261=-1e30", "--temp", 1e-29],
+        ["--logit-bias", "260=1e30", "--logit-bias", "261=-1e30", "--repeat-penalty", 100, "--temp", 100],
+        ["--logit-bias", "260=-1e30", "--repeat-penalty", 100, "--temp", 1],
+        ["--temp", 1, "--top-p", "1e-310", "--min-p", "1e-310", "--typical-p", "1e-310"],
+        ["--temp", 1, "--top-p", 0, "--min-p", 1],
+        ["--temp", 100, "--min-p", "5e-324", "--top-k", 0, "--top-p", 1],
+        ["--temp", 1, "--repeat-penalty", 0.01, "--presence-penalty", -100, "--frequency-penalty", -100],
+    ],
+)
+def test_numbers_at_the_edge_are_numbers(toy_models, options):
+    for draft in (None, toy_models["draft"]):
+        found = answer(toy_models["target"], *options, draft=draft)
+        assert found["output_tokens"] > 0
 
 
 def test_a_bias_bans_a_token(toy_models):

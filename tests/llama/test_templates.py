@@ -6,7 +6,7 @@ from specgguf.errors import ModelError
 from specgguf.llama.model import Model
 from specgguf.llama.templates import ChatTemplate
 from specgguf.models.header import ModelHeader
-from specgguf.text.thought import opens_thought
+from specgguf.text.thought import opened
 
 PROMPT = "{% if add_generation_prompt %}<assistant>{% endif %}"
 TURNS = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}"
@@ -88,12 +88,12 @@ def test_no_thinking_where_the_template_knows_how(template_of):
     assert template.render(HISTORY).endswith("<assistant>")
     asked = template.render(HISTORY, think=False)
     assert asked.endswith("<think>\n\n</think>\n\n")
-    assert not opens_thought(asked)
+    assert not opened(asked)
 
 
 def test_a_template_that_opens_the_thought(template_of):
     for think in (True, False):
-        assert opens_thought(template_of(FAMILIES["deepseek-r1"]).render(HISTORY, think))
+        assert opened(template_of(FAMILIES["deepseek-r1"]).render(HISTORY, think))
 
 
 @pytest.mark.parametrize(("name", "count"), [("target", 1), ("no-bos", 0)])

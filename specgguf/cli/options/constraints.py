@@ -15,6 +15,9 @@ from specgguf.errors import UsageError, about
 if TYPE_CHECKING:
     from specgguf.llama.grammar import GrammarText
 
+MAX_BIAS = 1e30
+"""Far above any logit, and with penalties still in the range of a logit's type."""
+
 
 @dataclass(frozen=True)
 class Constraints:
@@ -73,6 +76,9 @@ class Constraints:
             if not token.isdecimal() or math.isnan(value) or value == math.inf:
                 hint = "give a token id and a number, such as 42=-1.5"
                 raise UsageError(f"--logit-bias {text}: not ID=BIAS", hint, ("logit-bias",))
+            if MAX_BIAS < abs(value) < math.inf:
+                hint = f"give at most {MAX_BIAS:g}, at least {-MAX_BIAS:g}, or -inf, which bans the token"
+                raise UsageError(f"--logit-bias {text}: a logit has no room for that", hint, ("logit-bias",))
             biases.append((int(token), value))
         return tuple(biases)
 

@@ -25,7 +25,9 @@ class Limits:
     ] = None
     stop: Annotated[
         list[str] | None,
-        typer.Option("--stop", metavar="TEXT", help="End before this text; may be given several times."),
+        typer.Option(
+            "--stop", metavar="TEXT", help="End before this text or special token; may be given several times."
+        ),
     ] = None
 
     @property

@@ -131,7 +131,12 @@ def stats(generation: "Generation", *notes: str) -> None:
     """The line of statistics that follows an answer, and what else there is to say about it."""
     speed = generation.timings.tokens_per_s
     line = f"{len(generation.tokens)} tokens" + (f", {speed:.1f} tokens/s" if speed else "")
-    console().print("; ".join([line, *counts(generation.stats), *notes]), style="dim")
+    summary([line, *counts(generation.stats), *notes])
+
+
+def summary(parts: Sequence[str]) -> None:
+    """A line on stderr; a narrow terminal gets several, which end between words."""
+    console().print("; ".join(parts), style="dim", soft_wrap=not on_terminal())
 
 
 def counts(stats: "Stats") -> list[str]:

@@ -34,6 +34,16 @@ class CostsByDepth:
         return {level: costs.table() for level, costs in self._costs.items()}
 
 
+def by_level(tables: Mapping[int, Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """Tables by depth, as those of `CostsByDepth`."""
+    return {level_of(depth): table for depth, table in tables.items()}
+
+
+def least_depth(level: int) -> int:
+    """The shallowest depth of a level."""
+    return 0 if level == level_of(0) else 1 << (level - 1)
+
+
 def level_of(depth: int) -> int:
     """Which table is that of a depth: its number of binary digits, and one for all that are shallow."""
     return max(depth, _SHALLOW).bit_length()
