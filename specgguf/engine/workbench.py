@@ -52,13 +52,20 @@ class Workbench:
         self.engine.contexts.clear()
         self.engine.memory.learn_anew(self.engine.memory.policy.tables())
 
-    def replay(self, prompt: Sequence[int], output: Sequence[int], width: int) -> Iterator[NDArray[np.float32]]:
+    def replay(
+        self, prompt: Sequence[int], output: Sequence[int], width: int, chunk: int = 0
+    ) -> Iterator[NDArray[np.float32]]:
         """The target's logits, shape (n_vocab,), at every token of an answer that is known already.
 
-        The answer is decoded in batches of `width` tokens, or the next exact width. A row is valid until the next one.
+        The answer is decoded in batches of `width` tokens, or the next exact width; `chunk`: so is the prompt, in
+        batches of that many tokens, even if the cache holds it. A row is valid until the next one.
         """
         width_of = Plain(self.engine.widths).width
         tokens = [*prompt, *output[:-1]]
+        if chunk:
+            self._target.truncate(0, 0)
+            for end in range(chunk, len(prompt) - 1, chunk):
+                self._target.sync(0, tokens[:end])
         self._target.sync(0, tokens[: len(prompt) - 1])
         for start in range(len(prompt) - 1, len(tokens), width):
             part = tokens[start : start + width]

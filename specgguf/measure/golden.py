@@ -8,7 +8,7 @@ compared with how much such gaps move between batch widths, in that very answer 
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specgguf.engine.engine import Engine
+from specgguf.engine.generation import Generation
 from specgguf.engine.settings import Mode
 from specgguf.engine.workbench import Workbench
 from specgguf.errors import UsageError
@@ -27,6 +28,8 @@ from specgguf.text import jsontext
 
 FORMAT = 1
 _WIDTHS = (2, 3, 5, 8, 16)
+_CHUNKS = (16, 48, 200)
+"""Batches of a prompt: llama.cpp's attention computes those of 64 tokens and more in another way."""
 _BEST = 8
 """Tokens of a position whose gaps are compared: others are hardly chosen."""
 _MAKE_ONE = "make one with specgguf golden record"
@@ -124,19 +127,22 @@ class _Recorder:
 
 def record(engine: Engine, prompt: Prompt, sampler: Sampler, max_tokens: int) -> Recording:
     """Answer plainly, and once more with drafts for their acceptance."""
+    recording = record_plain(engine, prompt, sampler, max_tokens)
+    if engine.mode is Mode.OFF or recording.prompt_tokens is None:
+        return recording
+    speculative = engine.generate(recording.prompt_tokens, sampler, max_tokens)
+    list(speculative)
+    stats = speculative.stats
+    return replace(recording, drafted=stats.drafted.total(), accepted=stats.accepted.total())
+
+
+def record_plain(engine: Engine, prompt: Prompt, sampler: Sampler, max_tokens: int) -> Recording:
+    """Answer plainly."""
     tokens = engine.tokenize_chat([{"role": "user", "content": prompt.prompt}])
     recorder = _Recorder(sampler)
     plain = engine.generate(tokens, sampler, max_tokens, num_draft=0, chooser=recorder)
-    text = "".join(plain)
-    drafted = accepted = 0
-    if engine.mode is not Mode.OFF:
-        speculative = engine.generate(tokens, sampler, max_tokens)
-        list(speculative)
-        drafted, accepted = speculative.stats.drafted.total(), speculative.stats.accepted.total()
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return Recording(
-        prompt.category, prompt.prompt, sampler.seed, plain.tokens, digest, recorder.margins, drafted, accepted, tokens
-    )
+    digest = hashlib.sha256("".join(plain).encode()).hexdigest()
+    return Recording(prompt.category, prompt.prompt, sampler.seed, plain.tokens, digest, recorder.margins, 0, 0, tokens)
 
 
 def verify(
@@ -152,36 +158,46 @@ def verify(
         tokens = _recorded_prompt(engine, golden, recording) or now
         sampler = golden.sampler(recording.seed)
         generation = engine.generate(tokens, sampler, golden.max_tokens, num_draft=num_draft, mode=mode)
-        text = "".join(generation)
-        stats = generation.stats
-        drafted, accepted = stats.drafted.total(), stats.accepted.total()
-        drop = _rate(recording.accepted, recording.drafted) - stats.acceptance_rate if drafted else 0.0
-        position = _fork(recording.tokens, generation.tokens)
-        verdict, margin = Sameness.SAME, None
-        if position is not None and position < len(recording.margins):
-            margin = recording.margins[position]
-            if margin > noise.level:
-                noise.measure(
-                    Workbench(engine, engine.n_ctx_for(len(tokens), golden.max_tokens)),
-                    tokens,
-                    recording.tokens[: position + 1],
-                )
-            verdict = Sameness.NEAR_TIE if margin <= noise.level else Sameness.DIFFERENT
-        elif position is not None or hashlib.sha256(text.encode()).hexdigest() != recording.text_sha256:
-            verdict = Sameness.DIFFERENT
-        yield Outcome(
-            recording.category,
-            recording.prompt,
-            verdict,
-            position,
-            _at(recording.tokens, position),
-            _at(generation.tokens, position),
-            margin,
-            drafted,
-            accepted,
-            drop,
-            tokens != now,
-        )
+        list(generation)
+        yield judge(engine, golden, recording, tokens, generation, noise, tokens != now)
+
+
+def judge(
+    engine: Engine,
+    golden: Golden,
+    recording: Recording,
+    prompt: Sequence[int],
+    generation: Generation,
+    noise: "Noise",
+    prompt_changed: bool = False,
+) -> Outcome:
+    """Compare an answer to `prompt`, the recorded one, with the recorded answer."""
+    stats = generation.stats
+    drafted, accepted = stats.drafted.total(), stats.accepted.total()
+    drop = _rate(recording.accepted, recording.drafted) - stats.acceptance_rate if drafted else 0.0
+    position = _fork(recording.tokens, generation.tokens)
+    verdict, margin = Sameness.SAME, None
+    if position is not None and position < len(recording.margins):
+        margin = recording.margins[position]
+        if margin > noise.level:
+            workbench = Workbench(engine, engine.n_ctx_for(len(prompt), golden.max_tokens))
+            noise.measure(workbench, prompt, recording.tokens[: position + 1])
+        verdict = Sameness.NEAR_TIE if margin <= noise.level else Sameness.DIFFERENT
+    elif position is not None or hashlib.sha256(generation.text.encode()).hexdigest() != recording.text_sha256:
+        verdict = Sameness.DIFFERENT
+    return Outcome(
+        recording.category,
+        recording.prompt,
+        verdict,
+        position,
+        _at(recording.tokens, position),
+        _at(generation.tokens, position),
+        margin,
+        drafted,
+        accepted,
+        drop,
+        prompt_changed,
+    )
 
 
 def _recorded_prompt(engine: Engine, golden: Golden, recording: Recording) -> list[int] | None:
@@ -193,9 +209,13 @@ def _recorded_prompt(engine: Engine, golden: Golden, recording: Recording) -> li
 
 @dataclass(slots=True)
 class Noise:
-    """How much the gaps between best tokens move between batch widths, in logits: the most that was seen."""
+    """How much the gaps between best tokens move between batch widths, in logits: the most that was seen.
+
+    `beside`: whether prompts were read in batches with others' tokens; then the widths of those count too.
+    """
 
     level: float = 0.0
+    beside: bool = False
 
     def measure(self, workbench: Workbench, prompt: Sequence[int], output: Sequence[int]) -> None:
         """Look at an answer that is known already, decoding it at several widths."""
@@ -203,8 +223,10 @@ class Noise:
         for logits in workbench.replay(prompt, output, 1):
             best = np.argpartition(logits, -_BEST)[-_BEST:]
             usual.append((best, logits[best]))
-        for width in (width for width in _WIDTHS if width <= workbench.engine.max_width):
-            for (best, before), logits in zip(usual, workbench.replay(prompt, output, width), strict=True):
+        ways = [(width, 0) for width in _WIDTHS if width <= workbench.engine.max_width]
+        ways += [(1, chunk) for chunk in _CHUNKS if self.beside]
+        for width, chunk in ways:
+            for (best, before), logits in zip(usual, workbench.replay(prompt, output, width, chunk), strict=True):
                 self.level = max(self.level, float(np.ptp(logits[best] - before)))
 
 
