@@ -96,7 +96,7 @@ def on_terminal(*arguments, columns=80, **variables):
     child = pexpect.spawn(
         str(EXECUTABLE),
         [*map(str, arguments)],
-        env=environment(TERM="xterm-256color", **variables),
+        env=environment(**{"TERM": "xterm-256color", "COLUMNS": None, **variables}),
         timeout=120,
         dimensions=(24, columns),
     )
