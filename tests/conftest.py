@@ -36,7 +36,7 @@ def toy_models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     return {
         "target": models.write_attention(folder / "target.gguf", seed=1),
-        "draft": models.write_attention(folder / "draft.gguf", seed=2),
+        "draft": models.write_attention(folder / "draft.gguf", seed=2, feed=models.FEED // 2),
         "padded": models.write_attention(folder / "padded.gguf", seed=3, words=[*models.WORDS, "[PAD]"]),
         "foreign": models.write_attention(folder / "foreign.gguf", seed=4, words=[*models.WORDS[:-1], "▁fox"]),
         "recurrent": models.write_recurrent(folder / "recurrent.gguf"),

@@ -19,7 +19,7 @@ EPSILON = 1e-9  # nothing beside the square of a step: the norm only scales
 
 
 def write_attention(
-    path: Path, seed=1, words=WORDS, template=TEMPLATE, bos=True, n_ctx=2048, sampling=None, controls=()
+    path: Path, seed=1, words=WORDS, template=TEMPLATE, bos=True, n_ctx=2048, sampling=None, controls=(), feed=FEED
 ) -> Path:
     """A model of llama's architecture; while greedy it says small letters and words, and never ends.
 
@@ -31,7 +31,7 @@ def write_attention(
     for name, value in (sampling or {}).items():
         add = writer.add_int32 if isinstance(value, int) else writer.add_float32
         add(f"general.sampling.{name}", value)
-    writer.add_feed_forward_length(FEED)
+    writer.add_feed_forward_length(feed)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(HEADS)
     writer.add_rope_dimension_count(EMBED // HEADS)
@@ -44,9 +44,9 @@ def write_attention(
         for name in ("attn_q", "attn_k", "attn_v"):
             random.signs(f"blk.{layer}.{name}.weight", EMBED, EMBED)
         random.add(f"blk.{layer}.attn_output.weight", EMBED, EMBED)
-        random.add(f"blk.{layer}.ffn_gate.weight", FEED, EMBED)
-        random.add(f"blk.{layer}.ffn_up.weight", FEED, EMBED)
-        random.add(f"blk.{layer}.ffn_down.weight", EMBED, FEED)
+        random.add(f"blk.{layer}.ffn_gate.weight", feed, EMBED)
+        random.add(f"blk.{layer}.ffn_up.weight", feed, EMBED)
+        random.add(f"blk.{layer}.ffn_down.weight", EMBED, feed)
         random.ones(f"blk.{layer}.attn_norm.weight", EMBED)
         random.ones(f"blk.{layer}.ffn_norm.weight", EMBED)
     return finish(writer, path)

@@ -1,9 +1,11 @@
 """What is asked of an engine and cannot be, found before anything is loaded."""
 
+from collections.abc import Callable
+
 from specgguf.errors import ModelError, ParityError, UsageError
 from specgguf.headers.fitting import check_head
 from specgguf.headers.gguf import MalformedError
-from specgguf.headers.heads import num_nextn_layers
+from specgguf.headers.heads import DraftKind, num_nextn_layers
 from specgguf.headers.parity import Parity, ParityReport
 from specgguf.llama import library
 from specgguf.llama.model import ALL_LAYERS, Model
@@ -33,8 +35,13 @@ def check_ctx(option: str, n_ctx: int | None, model: Model) -> None:
         )
 
 
-def check_parity(target: ModelHeader, draft: ModelHeader | None) -> ParityReport | None:
-    """How the tokenizers compare, None without a draft; raises ParityError where the draft cannot be used."""
+def check_parity(
+    target: ModelHeader, draft: ModelHeader | None, on_notice: Callable[[str], object]
+) -> ParityReport | None:
+    """How the tokenizers compare, None without a draft; raises ParityError where the draft cannot be used.
+
+    `on_notice` is told of a draft that can be used, but is as large as its target.
+    """
     if draft is None:
         return None
     try:
@@ -47,6 +54,10 @@ def check_parity(target: ModelHeader, draft: ModelHeader | None) -> ParityReport
             "choose a draft that is made for this target, or --draft none",
             ("target", "draft"),
         )
+    # A head's file may hold more than is used of it; that of a split target holds a part.
+    is_whole = draft.kind is DraftKind.MODEL and "split.count" not in target.gguf.metadata
+    if is_whole and draft.path.stat().st_size >= target.path.stat().st_size:
+        on_notice(f"{draft.path.name} is as large as {target.path.name}: drafting with it saves no time")
     return report
 
 

@@ -83,7 +83,7 @@ class Engine:
             draft_header = None  # no need of a second copy
         if draft_header and draft_header.kind is DraftKind.MTP:
             self._has_own_heads = False  # what is given takes their place
-        self.parity = check_parity(target_header, draft_header)
+        self.parity = check_parity(target_header, draft_header, on_notice)
         self.num_threads = settings.n_threads or library.num_physical_cores()
         survey = WidthSurvey(target_header, layers, self.num_threads, profiles, on_progress)
         self.exact_choice = survey.choose(self._arithmetics) if settings.exact else None

@@ -91,10 +91,14 @@ def wait_for_log(process, text):
         assert line, "it ended"
 
 
-def on_terminal(*arguments, **variables):
+def on_terminal(*arguments, columns=80, **variables):
     """What a terminal shows, and the exit code."""
     child = pexpect.spawn(
-        str(EXECUTABLE), [*map(str, arguments)], env=environment(TERM="xterm-256color", **variables), timeout=120
+        str(EXECUTABLE),
+        [*map(str, arguments)],
+        env=environment(**{"TERM": "xterm-256color", "COLUMNS": None, **variables}),
+        timeout=120,
+        dimensions=(24, columns),
     )
     shown = child.read()
     child.close()

@@ -91,3 +91,15 @@ def test_a_file_that_is_there_is_named_where_nobody_can_be_asked_about_it(toy_mo
     assert f"Overwrite {file}?" in message
     assert "--yes" in hint
     assert file.read_text() == "mine"
+
+
+def test_a_draft_as_large_as_its_target_is_told(toy_models):
+    def said(draft, *options):
+        models = ["-m", toy_models["target"], "-d", toy_models[draft], "-n", 2, "-t", 1]
+        return specgguf("run", *models, *options, "hi").stderr
+
+    told = b"note: %s.gguf is as large as target.gguf: drafting with it saves no time\n"
+    assert said("target") == told % b"target"
+    assert said("padded") == told % b"padded"
+    assert said("draft") == b""
+    assert said("target", "--speculate", "off") == b""

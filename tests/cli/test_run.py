@@ -323,6 +323,19 @@ def test_statistics_on_request(pair):
     assert re.fullmatch(r"20 tokens, [\d.]+ tokens/s\n", plain.stderr.decode())
 
 
+@pytest.mark.parametrize("columns", [24, 40, 300])
+def test_statistics_in_a_narrow_terminal_break_between_words(pair, columns):
+    options = [*pair, "--speculate", "fixed", "--regex", "x{20}", "the cat"]
+    shown, _ = on_terminal("run", *options, columns=columns, NO_COLOR=1)
+    answered, *lines = shown.decode().splitlines()
+    assert answered == "x" * 20
+    assert len(lines) > 80 // columns
+    assert max(map(len, lines)) <= columns
+    line = r"21 tokens, [\d.]+ tokens/s; acceptance rate \d+%, mean acceptance length [\d.]+; "
+    line += r"(\w+ \d+/\d+(, )?)+ accepted in \d+ of \d+ rounds"
+    assert re.fullmatch(line, " ".join(part.rstrip() for part in lines))
+
+
 def test_verbose_shows_what_is_in_effect_on_stderr(pair):
     result = specgguf("run", *pair, "-n", 5, "-v", "-t", 1, "--cache-type-k", "bf16", "the cat")
     assert result.stdout == specgguf("run", *pair, "-n", 5, "-t", 1, "--cache-type-k", "bf16", "the cat").stdout
@@ -334,7 +347,7 @@ def test_verbose_shows_what_is_in_effect_on_stderr(pair):
 
 def test_on_a_terminal(pair):
     text = visible(answer(*pair, "-n", 20, "the cat")["text"])
-    shown, code = on_terminal("run", *pair, "-n", 20, "the cat")
+    shown, code = on_terminal("run", *pair, "-n", 20, "the cat", columns=300)
     assert code == 0
     plain = re.sub(rb"\x1b\[[\d;]*m", b"", shown).decode()
     assert plain.startswith(text.replace("\n", "\r\n") + "\r\n")

@@ -113,7 +113,7 @@ def test_mtp_layers_that_are_given_take_the_place_of_the_targets_own(make, toy_h
 
 
 def test_a_draft_whose_context_cannot_be_opened_is_told_when_that_turns_out(make, tmp_path, monkeypatch):
-    draft = tiny.write_attention(tmp_path / "narrow.gguf")
+    draft = tiny.write_attention(tmp_path / "narrow.gguf", feed=tiny.FEED // 2)
     monkeypatch.setattr(tiny, "HEADS", tiny.EMBED // 32)
     target = tiny.write_attention(tmp_path / "wide.gguf")
     told = []
