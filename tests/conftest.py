@@ -34,7 +34,7 @@ def _nobodys_config(tmp_path_factory):
 def toy_models(tmp_path_factory):
     """Paths of tiny models with random weights, by name."""
     folder = tmp_path_factory.mktemp("models")
-    return {
+    written = {
         "target": models.write_attention(folder / "target.gguf", seed=1),
         "draft": models.write_attention(folder / "draft.gguf", seed=2, feed=models.FEED // 2),
         "padded": models.write_attention(folder / "padded.gguf", seed=3, words=[*models.WORDS, "[PAD]"]),
@@ -50,6 +50,9 @@ def toy_models(tmp_path_factory):
             folder / "bad-template.gguf", template="{{ raise_exception('no system role here') }}"
         ),
     }
+    with written["endless"].open("ab") as file:
+        file.write(bytes(4096))  # larger than any draft, so that nobody is told of one that is as large
+    return written
 
 
 @pytest.fixture(scope="session")

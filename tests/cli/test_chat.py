@@ -169,7 +169,7 @@ def test_in_a_terminal(pair, tmp_path):
     chat = Terminal(*pair, "-n", 12, "--temp", 0, "--show-draft")
     assert "/help lists the commands" in chat.greeting
     shown = chat.say("the cat")
-    assert re.search(r"\n12 tokens, .* tokens/s; acceptance rate .*; context \d+ of 8192\n", shown)
+    assert re.search(r"\n12 tokens, .* tokens/s; acceptance rate [^;]*(?:;\s[^;]*)*; context \d+ of 8192\n", shown)
     assert "did you mean /undo?" in chat.say("/undp")
     chat.say("/system \x1b[200~pasted,\nwith a break\x1b[201~")
     for keys in ("/he", "\t"):  # the menu, then what it offers
