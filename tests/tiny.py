@@ -17,17 +17,32 @@ EMBED, HEADS, FEED, LAYERS, INNER, STATE, CONV = 64, 4, 128, 1, 128, 16, 4
 STEP = 0.25
 EPSILON = 1e-9  # nothing beside the square of a step: the norm only scales
 
+_PRINTED = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTED]
+BYTE_NAMES = [chr(byte if byte in _PRINTED else 256 + _OTHERS.index(byte)) for byte in range(256)]
+"""How GPT-2's vocabulary spells bytes."""
+
 
 def write_attention(
-    path: Path, seed=1, words=WORDS, template=TEMPLATE, bos=True, n_ctx=2048, sampling=None, controls=(), feed=FEED
+    path: Path,
+    seed=1,
+    words=WORDS,
+    template=TEMPLATE,
+    bos=True,
+    n_ctx=2048,
+    sampling=None,
+    controls=(),
+    feed=FEED,
+    pre=None,
 ) -> Path:
     """A model of llama's architecture; while greedy it says small letters and words, and never ends.
 
-    `controls`: names of control tokens, behind the words. It says none by itself.
+    `controls`: names of control tokens, behind the words. It says none by itself. `pre`: a pre-tokenizer of llama.cpp;
+    then the tokens of bytes have GPT-2's names.
     """
     writer = GGUFWriter(path, "llama")
     said, words = spoken(words), [*words, *controls]
-    add_common(writer, words, template, bos, n_ctx, controls=controls)
+    add_common(writer, words, template, bos, n_ctx, controls=controls, pre=pre)
     for name, value in (sampling or {}).items():
         add = writer.add_int32 if isinstance(value, int) else writer.add_float32
         add(f"general.sampling.{name}", value)
@@ -111,19 +126,26 @@ def spoken(words=WORDS):
     return [*range(3 + ord("a"), 3 + ord("z") + 1), *said]
 
 
-def add_common(writer, words=WORDS, template=TEMPLATE, bos=True, n_ctx=2048, embed=EMBED, layers=LAYERS, controls=()):
+def add_common(
+    writer, words=WORDS, template=TEMPLATE, bos=True, n_ctx=2048, embed=EMBED, layers=LAYERS, controls=(), pre=None
+):
     """What every file says of itself, and the tokenizer."""
     writer.add_name("toy")
     writer.add_file_type(0)
     writer.add_context_length(n_ctx)
     writer.add_embedding_length(embed)
     writer.add_block_count(layers)
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list(["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *words])
+    writer.add_tokenizer_model("gpt2" if pre else "llama")
+    of_bytes = BYTE_NAMES if pre else [f"<0x{byte:02X}>" for byte in range(256)]
+    names = [f"[{word}]" if word in of_bytes else word for word in words]
+    writer.add_token_list(["<unk>", "<s>", "</s>", *of_bytes, *names])
+    if pre:
+        writer.add_tokenizer_pre(pre)
+        writer.add_token_merges(["A A"])
     writer.add_token_scores([0.0] * 259 + [-float(i) for i in range(len(words))])
     kinds = [TokenType.UNKNOWN, TokenType.CONTROL, TokenType.CONTROL]
     of_words = [TokenType.CONTROL if word in controls else TokenType.NORMAL for word in words]
-    writer.add_token_types([*kinds, *[TokenType.BYTE] * 256, *of_words])
+    writer.add_token_types([*kinds, *[TokenType.NORMAL if pre else TokenType.BYTE] * 256, *of_words])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_add_bos_token(bos)

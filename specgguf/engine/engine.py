@@ -172,13 +172,17 @@ class Engine:
 
         Raises UsageError for a logit bias of a token that the target does not have.
         """
-        num_tokens = self.target.vocab.num_tokens
+        header, num_tokens = self.target.header, self.target.vocab.num_tokens
+        if header.odd_sampling and not self._told & {"sampling"}:
+            self._told.add("sampling")
+            advice = ", ".join(header.odd_sampling)
+            self.on_notice(f"{header.path.name} advises {advice}, which no option allows: that is ignored")
         for token, _ in given.get("logit_bias") or ():
             if token >= num_tokens:
                 raise UsageError(
                     f"--logit-bias {token}: the target has no such token", f"its ids are 0 to {num_tokens - 1}"
                 )
-        return Sampler(**{**self.target.header.sampling, **{k: v for k, v in given.items() if v is not None}})
+        return Sampler(**{**header.sampling, **{k: v for k, v in given.items() if v is not None}})
 
     def n_ctx_for(self, num_prompt: int, max_tokens: int | None) -> int:
         """The context that a text needs."""

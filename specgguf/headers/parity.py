@@ -95,6 +95,9 @@ def read_tokenizer(header: GgufHeader) -> Tokenizer:
     special = {role: metadata.get(f"tokenizer.ggml.{role}_token_id") for role in _ROLES}
     adds = {role: metadata.get(f"tokenizer.ggml.add_{role}_token") for role in _DECISIVE}
     kind = header.text("tokenizer.ggml.model") or ""
+    named = [token for token in tokens if token]  # llama.cpp gives names to those that have none
+    if len(set(named)) != len(named):
+        raise MalformedError("two tokens of its vocabulary have the same text")  # llama.cpp aborts
     if kind == "llama":
         _check_bytes(tokens)
     merges = metadata.get("tokenizer.ggml.merges")
@@ -113,9 +116,10 @@ def read_tokenizer(header: GgufHeader) -> Tokenizer:
 def compare(target: Tokenizer, draft: Tokenizer) -> ParityReport:
     """Judge whether `draft` can draft for `target`.
 
-    *Incompatible*: different types of tokenizer, different texts at one id, different BOS or EOS, or sizes more than
-    MAX_PADDING apart. That is llama.cpp's rule, except that llama.cpp lets the first five ids differ. *Compatible*: ids
-    at the end that only one of them has, or differences that do not matter because the target tokenizes all text.
+    *Incompatible*: different types of tokenizer, different texts at one id, different BOS, or sizes more than
+    MAX_PADDING apart. llama.cpp lets the first five ids differ, but EOS too must be the same there. *Compatible*: ids
+    at the end that only one of them has, or differences that do not matter because the target tokenizes all text, and
+    only its end-of-text tokens end one.
     """
     num_shared = min(len(target.tokens), len(draft.tokens))
     ids = list(islice(_different_ids(target.tokens, draft.tokens), MAX_DIFFERENCES))
@@ -124,10 +128,13 @@ def compare(target: Tokenizer, draft: Tokenizer) -> ParityReport:
         fatal.append(f"tokenizer type {_both(repr(target.model), repr(draft.model))}")
     if ids and ids[0] < num_shared:
         fatal.append(f"different text at id {ids[0]}")
-    fatal += [reason for role in _DECISIVE if (reason := _special_difference(role, target, draft))]
+    if reason := _special_difference("bos", target, draft):
+        fatal.append(reason)
     if abs(len(target.tokens) - len(draft.tokens)) > MAX_PADDING:
         fatal.append(f"number of ids {_both(len(target.tokens), len(draft.tokens))}")
     minor = []
+    if reason := _special_difference("eos", target, draft):
+        minor.append(reason)
     if len(target.tokens) != len(draft.tokens):
         minor.append(f"number of ids {_both(len(target.tokens), len(draft.tokens))}, because of padding")
     if target.types[:num_shared] != draft.types[:num_shared]:
@@ -136,7 +143,7 @@ def compare(target: Tokenizer, draft: Tokenizer) -> ParityReport:
         minor.append(f"pre-tokenizer {_both(repr(target.pre), repr(draft.pre))}")
     if target.merges != draft.merges:
         minor.append("merges differ")
-    if (target.special, target.adds) != (draft.special, draft.adds):
+    if not reason and (target.special, target.adds) != (draft.special, draft.adds):
         minor.append("other special ids differ")
     differences = [(token, _text(target.tokens, token), _text(draft.tokens, token)) for token in ids]
     if fatal:

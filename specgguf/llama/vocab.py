@@ -2,14 +2,21 @@
 
 import ctypes
 import functools
+import re
 from collections.abc import Mapping
 
 from llama_cpp import llama_cpp as lib
 
 from specgguf.errors import ModelError
+from specgguf.llama.deep import with_stack
 from specgguf.text.thought import FORMATS
 
 _NO_TOKEN = -1
+_RUN = re.compile(r"\s+|\S+")
+_SHORT = 4096
+_STACK = 2048
+"""Bytes of stack for a character of a run: for some pre-tokenizers llama.cpp matches regular expressions that recurse
+for each of them. 170 to 340 bytes were measured (GCC's library)."""
 
 
 class Vocab:
@@ -43,6 +50,17 @@ class Vocab:
         return [token for token in self._ids(text) if not self.shown(token)]
 
     def _ids(self, text: str) -> list[int]:
+        longest = max((found.end() - found.start() for found in _RUN.finditer(text)), default=0)
+        if longest <= _SHORT:
+            return self._ids_here(text)
+        try:
+            return with_stack(longest * _STACK, lambda: self._ids_here(text))
+        except MemoryError:
+            raise ModelError(
+                f"a word of {longest} characters: there is too little memory to tokenize it", "break it up with spaces"
+            ) from None
+
+    def _ids_here(self, text: str) -> list[int]:
         data = text.encode()
         tokens = (lib.llama_token * (len(data) + 8))()
         count = lib.llama_tokenize(self._pointer, data, len(data), tokens, len(tokens), False, True)
