@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,16 +48,16 @@ def stats(
     from specgguf.journal.store import Journal
     from specgguf.journal.summary import summarize
 
-    journal = Journal(journal_file())
-    if reset_guard is not None:
-        _reset(journal, reset_guard)
-        return
-    summaries = summarize(journal.answers(since or 0.0, route))
-    off = [one for one in journal.off() if route in (None, one.route)]
+    with closing(Journal(journal_file())) as journal:
+        if reset_guard is not None:
+            _reset(journal, reset_guard)
+            return
+        summaries = summarize(journal.answers(since or 0.0, route))
+        off = [one for one in journal.off() if route in (None, one.route)]
     if prometheus:
         output.write(exposition(summaries, off))
     elif json:
-        output.write_json({"routes": list(map(_described, summaries)), "guards": list(map(asdict, off))})
+        output.write_json({"routes": list(map(_described, summaries)), "guards": list(map(_guard, off))})
     elif summaries:
         _show(summaries, off)
     else:
@@ -115,6 +115,11 @@ def _described(one: "Summary") -> dict[str, Any]:
         "undrafted": one.undrafted,
         "last_token_s": {"p50": one.last_token_p50_s, "p95": one.last_token_p95_s},
     }
+
+
+def _guard(off: "Off") -> dict[str, Any]:
+    pair = {"target_fingerprint": off.pair.target, "draft_fingerprint": off.pair.draft}
+    return {"route": off.route, **pair, "since": off.since, "speed": off.speed, "answers": off.answers}
 
 
 def _shown(value: float | None, form: str) -> str:

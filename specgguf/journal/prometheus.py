@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from specgguf.journal.row import Pair
 from specgguf.journal.store import Off
 from specgguf.journal.summary import Summary
 
@@ -23,13 +24,16 @@ def exposition(summaries: Sequence[Summary], off: Sequence[Off]) -> str:
     for name, (help_, value) in by_name.items():
         lines += _metric(name, help_, ((_labels(one), value(one)) for one in summaries))
     lines += _metric("last_token_seconds", _QUANTILES, _quantiles(summaries))
-    lines += _metric("guard_off", _GUARD, (({"route": one.route, **one.pair._asdict()}, 1) for one in off))
+    lines += _metric("guard_off", _GUARD, (({"route": one.route, **_fingerprints(one.pair)}, 1) for one in off))
     return "".join(f"{line}\n" for line in lines)
 
 
 def _labels(one: Summary) -> dict[str, str]:
-    pair = {"target_fingerprint": one.pair.target, "draft_fingerprint": one.pair.draft}
-    return {"route": one.route, "target": one.target, "draft": one.draft, **pair}
+    return {"route": one.route, "target": one.target, "draft": one.draft, **_fingerprints(one.pair)}
+
+
+def _fingerprints(pair: Pair) -> dict[str, str]:
+    return {"target_fingerprint": pair.target, "draft_fingerprint": pair.draft}
 
 
 def _quantiles(summaries: Sequence[Summary]) -> Iterator[tuple[dict[str, str], float]]:

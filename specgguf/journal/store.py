@@ -196,8 +196,9 @@ def _open(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path, timeout=_PATIENCE_S, isolation_level=None)
     try:
         database.execute("PRAGMA synchronous = NORMAL")
-        if _version(database) != _VERSION:
-            _create(database, path)
+        if (found := _version(database)) != _VERSION:
+            _check(database, path, found)
+            _create(database)
     except BaseException:
         database.close()
         raise
@@ -208,14 +209,21 @@ def _version(database: sqlite3.Connection) -> int:
     return int(database.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _create(database: sqlite3.Connection, path: Path) -> None:
+def _check(database: sqlite3.Connection, path: Path, version: int) -> None:
+    """Raises JournalError for what is no empty database, and was not made by this version."""
+    if version > _VERSION:
+        raise JournalError(f"the journal {path} is of a newer specgguf", "use that one, or move the file away")
+    # In one statement: another process may just be making the tables.
+    others = "SELECT 1 FROM sqlite_schema, pragma_user_version WHERE user_version = 0"
+    if database.execute(others).fetchone():
+        raise JournalError(f"the journal {path} is some other program's database", "move it away")
+
+
+def _create(database: sqlite3.Connection) -> None:
     """Whoever comes first makes the tables."""
     _in_turn(database, "PRAGMA journal_mode = WAL")
     with _whole(database):
-        found = _version(database)
-        if found > _VERSION:
-            raise JournalError(f"the journal {path} is of a newer specgguf", "use that one, or move the file away")
-        if found < _VERSION:
+        if _version(database) != _VERSION:
             for statement in filter(str.strip, _SCHEMA.split(";")):
                 database.execute(statement)
             database.execute(f"PRAGMA user_version = {_VERSION}")
