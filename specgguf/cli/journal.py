@@ -53,8 +53,11 @@ class Journalist:
         self._compare(engine, engine.mode)
 
     def add(self, engine: "Engine", generation: "Generation", num_texts: int = 1, mode: Mode | None = None) -> None:
-        """Give an answer its row; `num_texts` were answered at once, `mode` is how drafts were made if not as usual."""
-        if not self._journal:
+        """Give an answer its row, if there is any of it.
+
+        `num_texts` were answered at once; `mode` is how drafts were made if not as usual.
+        """
+        if not self._journal or not generation.tokens:
             return
         mode = mode or engine.mode
         row = self._row(engine, generation, num_texts, mode)

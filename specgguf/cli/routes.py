@@ -1,7 +1,7 @@
 """What config.toml says of routes: how each drafts, and when a guard switches one off."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -24,6 +24,11 @@ class Routes:
 
     modes: Mapping[str, Mode] = field(default_factory=dict)
     guard: Guard | None = None
+
+    def table(self) -> dict[str, Any]:
+        """The same as in the file; the guard's defaults are filled in."""
+        guard = self.guard and asdict(self.guard)
+        return {"routes": {route: {"speculate": mode.value} for route, mode in self.modes.items()}, "guard": guard}
 
     def drafting(self, ctx: typer.Context, drafting: Drafting, route: str) -> Drafting:
         """As the route asks for, unless the command line or the environment says how to draft."""

@@ -139,6 +139,12 @@ def test_and_one_that_nobody_reads_to_its_end(toy_models, state):
     assert found["finish_reason"] == "interrupted"
 
 
+def test_where_there_is_no_answer_there_is_no_row(ask, pair, state):
+    ask("run", *pair, "-c", 64, "x" * 100, code=1)
+    ask("run", "--lines", *pair, "-c", 64, stdin=b"x" * 100, code=1)
+    assert not state.exists()
+
+
 @pytest.mark.parametrize("damage", ["text", "folder", "file"])
 def test_a_journal_that_cannot_be_used_costs_no_answer(ask, pair, state, damage):
     place = state / "specgguf" / "journal.db"
@@ -283,6 +289,18 @@ def test_a_route_may_be_off_from_the_start(ask, pair, write_config):
     assert mode == {("a",): "off", ("b c",): "ngram", ("d",): "auto", ("a", "--speculate", "fixed"): "fixed"}
     off = ask("run", *pair, "-n", 3, "--route", "b c", "--json", "hi", SPECGGUF_SPECULATE="off", **variables)
     assert json.loads(off.stdout)["speculation"]["mode"] == "off"
+
+
+def test_what_the_file_says_of_routes_is_listed(write_config):
+    variables = write_config('[routes.a]\nspeculate = "off"\n[guard]\nwindow = 20\n')
+    shown = here("config", **variables).stdout.decode().splitlines()[-3:]
+    assert [line.split() for line in shown] == [
+        ["routes.a.speculate", '"off"', "config.toml"],
+        ["guard.min_speed", "0.98", "config.toml"],
+        ["guard.window", "20", "config.toml"],
+    ]
+    listed = json.loads(here("config", "--json", **variables).stdout)
+    assert (listed["routes"], listed["guard"]) == ({"a": {"speculate": "off"}}, {"min_speed": 0.98, "window": 20})
 
 
 def test_the_variable_switches_chat_off_too(ask, pair, state):
