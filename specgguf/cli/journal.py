@@ -38,6 +38,7 @@ class Journalist:
         self._journal = _open() if options.journal else None
         self._fingerprints: dict[Path, str] = {}
         self._off: set[Pair] = set()
+        """For which the route was off when it was last looked at."""
         self._seen: tuple[Pace | None, float, float] = (None, 0.0, 0.0)
         """What earlier rows have taken into account of a pace: seconds of rounds, and of plain decoding."""
 
@@ -50,7 +51,7 @@ class Journalist:
 
     def begin(self, engine: "Engine") -> None:
         """Answers of this engine follow."""
-        self._compare(engine, engine.mode)
+        self._steer(engine, engine.mode)
 
     def add(self, engine: "Engine", generation: "Generation", num_texts: int = 1, mode: Mode | None = None) -> None:
         """Give an answer its row, if there is any of it.
@@ -62,23 +63,29 @@ class Journalist:
         mode = mode or engine.mode
         row = self._row(engine, generation, num_texts, mode)
         if off := self._attempt(lambda journal: journal.add(row, self.guard), None):
-            self._off.add(off.pair)
-            engine.drafting = False
             output.note(
                 f"route {off.route}: its guard switches drafting off, at {off.speed:.2f} times the speed of plain "
                 f"decoding in {off.answers} answers; back on: specgguf stats --reset-guard {shlex.quote(off.route)}"
             )
-        self._compare(engine, mode)
+        self._steer(engine, mode)
 
     def close(self) -> None:
         """No row follows."""
         if self._journal:
             self._attempt(lambda journal: journal.close(), None)
 
-    def _compare(self, engine: "Engine", mode: Mode) -> None:
-        """Rounds that all have drafts cannot tell how fast plain decoding is: for a guard, some answers are plain."""
-        if self.guard and mode is Mode.FIXED and (pair := self._pair_of(engine)) not in self._off:
-            engine.drafting = self._journal is None or self._plain_speed(pair) is not None
+    def _steer(self, engine: "Engine", mode: Mode) -> None:
+        """Switch drafts off or on as the guard has it, whichever process it was that told.
+
+        Rounds that all have drafts cannot tell how fast plain decoding is: of `fixed`, some answers are plain.
+        """
+        if not self.guard:
+            return
+        pair = self._pair_of(engine)
+        off = self._attempt(lambda journal: journal.is_off(self.route, pair), pair in self._off)
+        (self._off.add if off else self._off.discard)(pair)
+        compares = mode is Mode.FIXED and self._journal is not None and self._plain_speed(pair) is None
+        engine.drafting = not off and not compares
 
     def _plain_speed(self, pair: "Pair") -> float | None:
         from specgguf.journal.guard import plain_speed

@@ -275,6 +275,34 @@ def test_the_answers_that_follow_in_the_same_process_are_plain(ask, pair, state,
     assert [one["mode"] for one in rows(state)] == ["off"] * 3 + ["fixed"] * (WINDOW - 3) + ["off"] * 3
 
 
+def test_what_another_process_finds_out_holds_for_one_that_runs_already(ask, pair, state, write_config):
+    variables = write_config(GUARD)
+    arguments = ["run", "--lines", "--parallel", 1, *pair, *LOSING[:-2]]
+    with started(*arguments, XDG_STATE_HOME=state, **variables) as process:
+
+        def ask_it():
+            process.stdin.write(b"the cat\n")
+            assert process.stdout.readline()
+
+        for _ in range(4):
+            ask_it()
+        ask(*arguments, stdin=b"the cat\n" * WINDOW, **variables)
+        for _ in range(3):
+            ask_it()
+        ask("stats", "--reset-guard", "run")
+        for _ in range(6):
+            ask_it()
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+        assert process.stderr.read() == b""  # the other one has said it
+        process.stdin = None
+    found = [one["drafted"] > 0 for one in rows(state)]
+    assert found[:4] == [False] * 3 + [True]
+    assert found[4 : 4 + WINDOW] == [True] * (WINDOW - 4) + [False] * 4
+    # It looks after each answer of its own. After the reset three are plain, to compare with.
+    assert found[4 + WINDOW :] == [True, False, False] + [False] * 3 + [True] * 3
+
+
 def test_without_a_guard_a_route_may_lose(ask, pair, state):
     ask("run", "--lines", "--parallel", 1, *pair, *LOSING[:-2], stdin=b"the cat\n" * (WINDOW + 1))
     assert all(one["drafted"] for one in rows(state))
