@@ -7,6 +7,7 @@
     +-- FetchError                   a file could not be brought here, or is not what it should be
     |   +-- UnreachableError         nobody could be asked for it: no network, or not allowed
     +-- EndpointError                a server cannot be measured
+    +-- JournalError                 the journal cannot be used
     +-- ModelError                   a file is no usable model
     +-- ParityError                  the draft's tokenizer is not the target's
     +-- ContextError                 the text does not fit, or llama.cpp refused to decode
@@ -63,6 +64,10 @@ class UnreachableError(FetchError):
 
 class EndpointError(SpecggufError):
     """A server cannot be reached, refuses, or answers otherwise than it should."""
+
+
+class JournalError(SpecggufError):
+    """The journal cannot be written or read."""
 
 
 class ModelError(SpecggufError):

@@ -18,7 +18,9 @@ settings.register_profile("quick", phases=(Phase.explicit, Phase.reuse, Phase.ge
 
 @pytest.fixture(scope="session", autouse=True)
 def _nobodys_config(tmp_path_factory):
-    """Neither config.toml nor models.toml are of whoever runs the tests; pip's settings stay, to fetch models with."""
+    """Neither config.toml, models.toml nor the journal are of whoever runs the tests; pip's settings stay, to fetch
+    models with.
+    """
     folder = tmp_path_factory.mktemp("config")
     (folder / "specgguf").mkdir()
     (folder / "specgguf" / "config.toml").write_text("threads = 1\n")  # for a toy, two threads mostly wait
@@ -27,6 +29,7 @@ def _nobodys_config(tmp_path_factory):
         (folder / "pip").symlink_to(pip)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(folder))
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
 
 

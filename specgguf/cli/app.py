@@ -19,6 +19,7 @@ from specgguf.cli.pairs import pairs
 from specgguf.cli.pull import pull
 from specgguf.cli.quantize import quantize
 from specgguf.cli.run import run
+from specgguf.cli.stats import stats
 from specgguf.cli.terminal import output
 from specgguf.cli.terminal.streams import ReaderGoneError, prepare
 from specgguf.cli.tune import tune
@@ -65,6 +66,7 @@ for command, summary in (
     (bench, "Plain against speculative decoding on this machine."),
     (config, "The value of every option, and its source."),
     (tune, "Measure what batches cost on this machine, and remember it."),
+    (stats, "How answers went, by route, as the journal has it."),
     (doctor, "Devices, threads, and what was measured of a target."),
 ):
     app.command(short_help=summary, cls=ConfiguredCommand)(command)
@@ -75,7 +77,7 @@ app.add_typer(golden, name="golden", short_help="Regression tests of the text it
 def specgguf(ctx: typer.Context, version: Version = False) -> None:
     """Speculative decoding for GGUF draft/target pairs: llama.cpp's answers, sooner, with the same words."""
     try:
-        ctx.default_map = load_defaults(ctx)
+        ctx.default_map, ctx.obj = load_defaults(ctx)
     except ConfigError as mistake:
         ctx.obj = mistake  # raised by whatever command is run: its --help works all the same
 

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specgguf.cli.journal import Journalist
 from specgguf.cli.ngram_store import AnswerStore
 from specgguf.cli.opening import engine_settings, log_engine, open_engine, open_resolver, open_store
 from specgguf.cli.options.constraints import Constraints
 from specgguf.cli.options.drafting import Drafting
 from specgguf.cli.options.groups import grouped, without
+from specgguf.cli.options.journal import Journaling
 from specgguf.cli.options.limits import Limits
 from specgguf.cli.options.models import Models, Offline
 from specgguf.cli.options.output import OutputForm
@@ -58,10 +60,13 @@ def chat(
     resources: ChatResources,
     keeping: Keeping,
     form: Annotated[OutputForm, without("json", "jsonl")],
+    journaling: Journaling,
     offline: Offline = False,
 ) -> None:
     """Talk with the model; /help lists what else can be typed. Without a terminal, each line of stdin is a message."""
     shape.check()
+    journalist = Journalist(journaling, "chat", context.obj.guard)
+    drafting = context.obj.drafting(context, drafting, journalist.route)
 
     import secrets
 
@@ -94,16 +99,17 @@ def chat(
     store = open_store(offline)
 
     def open_models(models: Models) -> "Engine":
-        engine = open_engine(store, models, settings)
+        engine = open_engine(store, models, settings, journalist.may_draft)
+        journalist.begin(engine)
         answers.draft_from_all(engine)
         if form.verbose:
             log_engine(engine)
         return engine
 
     reader = open_reader(completions(context, open_resolver(store).catalogue.pairs), keeping.history)
-    with closing(open_models(models)) as engine:
+    with closing(journalist), closing(open_models(models)) as engine:
         talk = Chat(engine, transcript, answering)
-        session = Session(talk, reader, context, open_models, answers, form)
+        session = Session(talk, reader, context, open_models, answers, journalist, form)
         with closing(session):
             session.file = keeping.load
             if reader.interactive:

@@ -138,7 +138,7 @@ def _draft(session: "Session", argument: str) -> None:
 
 def _speculate(session: "Session", argument: str) -> None:
     if not argument:
-        output.note(f"speculate is {session.chat.answering.mode or session.context.params['speculate']}")
+        output.note(f"speculate is {session.chat.answering.mode or session.chat.engine.settings.mode}")
         return
     parameter = next(parameter for parameter in session.context.command.params if parameter.name == "speculate")
     mode: Mode = _parse(parameter, session.context, argument, "/speculate")

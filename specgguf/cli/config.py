@@ -26,18 +26,28 @@ class _Setting(NamedTuple):
 def config(ctx: typer.Context, json: Json = False) -> None:
     """Show the value that every option has if it is not given, and its source: environment, config.toml or default.
 
-    `-` stands for what a command decides by itself. An option whose value is the same everywhere is listed once.
+    `-` stands for what a command decides by itself. An option whose value is the same everywhere is listed once. What
+    the file says of routes comes last.
     """
     path = config_file(CONFIG)
     root = ctx.find_root()
     settings = list(_settings(typer.Context(root.command, default_map=root.default_map), ()))
+    routes = root.obj.table()
     if json:
-        found: dict[str, Any] = {"file": str(path), "options": {}}
+        found: dict[str, Any] = {"file": str(path), "options": {}, **routes}
         for command, key, value, source in settings:
             found["options"].setdefault(command, {})[key] = {"value": value, "source": source}
         output.write_json(found)
         return
     rows = list(dict.fromkeys(_rows(settings)))
+    rows += [
+        (f"{name}.{key}", jsonlib.dumps(value, ensure_ascii=False), CONFIG)
+        for name, table in (
+            *((f"routes.{route}", of) for route, of in routes["routes"].items()),
+            ("guard", routes["guard"]),
+        )
+        for key, value in (table or {}).items()
+    ]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     output.write(f"{path}{'' if os.path.lexists(path) else ' (not there)'}\n\n")
     output.write("".join(f"{key:{widths[0]}}  {value:{widths[1]}}  {source}\n" for key, value, source in rows))

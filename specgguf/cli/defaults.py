@@ -1,7 +1,7 @@
 """config.toml: the user's own defaults for options.
 
 Keys are long options without the dashes. At the top they hold for every command that has the option, in a table for
-the command of its name.
+the command of its name. Tables of other names are about routes (`cli/routes.py`).
 """
 
 import os
@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from specgguf.cli.options.precedence import OVERRIDDEN_BY
 from specgguf.cli.options.values import allowed, is_set
+from specgguf.cli.routes import TABLES, Routes, read_routes
 from specgguf.errors import ConfigError, SpecggufError
 from specgguf.models.locations import config_file
 
@@ -24,6 +25,7 @@ _HELP = "docs/cli.md shows the form, and lists the options"
 NOT_IN_FILE = (
     *("lines", "skip", "parallel", "unordered", "load", "for", "remove", "yes", "dry-run", "quants"),
     *("endpoint", "endpoint-baseline", "model"),
+    *("route", "since", "prometheus", "reset-guard"),
 )
 """Keys of options that belong to one call only: they say what it is about, or agree to what it does."""
 
@@ -65,15 +67,18 @@ class ConfiguredCommand(TyperCommand):
             raise
 
 
-def load_defaults(ctx: typer.Context) -> dict[str, Any] | None:
-    """What config.toml says for the program's commands, as typer wants it; raises ConfigError for a mistake."""
+def load_defaults(ctx: typer.Context) -> tuple[dict[str, Any] | None, Routes]:
+    """What config.toml says for the program's commands, as typer wants it, and of routes.
+
+    Raises ConfigError for a mistake.
+    """
     path = config_file(CONFIG)
     if not os.path.lexists(path):
-        return None
+        return None, Routes()
     from specgguf.text.tomlfile import TomlFile
 
     file = TomlFile(path, _HELP)
-    return _of_group(file, ctx, (), file.root, {})
+    return _of_group(file, ctx, (), file.root, {}), read_routes(file)
 
 
 def options_of(command: Any) -> dict[str, TyperOption]:  # noqa: ANN401
@@ -87,8 +92,9 @@ def options_of(command: Any) -> dict[str, TyperOption]:  # noqa: ANN401
 def _of_group(file: "TomlFile", ctx: typer.Context, where: "Where", table: Any, outer: Values) -> dict[str, Any]:  # noqa: ANN401
     group = ctx.command
     assert isinstance(group, TyperGroup)
-    file.table(where, table, [*options_of(group), *group.commands])
-    values = {**outer, **{(*where, key): value for key, value in table.items() if key not in group.commands}}
+    others = [*group.commands, *(() if where else TABLES)]
+    file.table(where, table, [*options_of(group), *others])
+    values = {**outer, **{(*where, key): value for key, value in table.items() if key not in others}}
     found = {}
     for name, command in group.commands.items():
         inner = typer.Context(command, parent=ctx, info_name=name)

@@ -11,7 +11,7 @@ from specgguf.cli.options.models import NO_DRAFT, Models
 from specgguf.cli.options.resources import Resources
 from specgguf.cli.terminal import output
 from specgguf.cli.terminal.progress import TerminalProgress
-from specgguf.engine.settings import EngineSettings
+from specgguf.engine.settings import EngineSettings, Mode
 from specgguf.errors import about
 
 if TYPE_CHECKING:
@@ -67,8 +67,13 @@ def open_resolver(store: "Store") -> "Resolver":
     return Resolver(load_catalogue(config_file("models.toml")), store, _can_make)
 
 
-def open_engine(store: "Store", models: Models, settings: EngineSettings) -> "Engine":
-    """Find or fetch the models that the options name, and load them."""
+def open_engine(
+    store: "Store",
+    models: Models,
+    settings: EngineSettings,
+    may_draft: "Callable[[Path, Path | None], bool]" = lambda *_: True,
+) -> "Engine":
+    """Find or fetch the models that the options name, and load them, a draft only if it `may_draft` for the target."""
     from specgguf.engine.engine import Engine
 
     explain_aborts()
@@ -85,6 +90,8 @@ def open_engine(store: "Store", models: Models, settings: EngineSettings) -> "En
     draft_path, notice = (rest[0] if rest else None), None
     if draft_path is None and drafts:
         draft_path, notice = find_draft(target_path, resolver.catalogue, store)
+    if settings.mode is not Mode.OFF and not may_draft(target_path, draft_path):
+        settings, draft_path, notice = replace(settings, mode=Mode.OFF), None, None
     if pair and settings.num_draft is None:
         settings = replace(settings, num_draft=pair.draft_max)
 

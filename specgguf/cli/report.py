@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from specgguf.models.hub.store import Store
 
 
-def report(engine: "Engine", store: "Store", answer: "Answer", mode: str, load_s: float) -> dict[str, Any]:
+def report(engine: "Engine", store: "Store", answer: "Answer", load_s: float) -> dict[str, Any]:
     """Everything about one answer."""
     generation = answer.generation
     stats, timings = generation.stats, generation.timings
@@ -26,7 +26,7 @@ def report(engine: "Engine", store: "Store", answer: "Answer", mode: str, load_s
         "target": _model(engine.target.header, store),
         "draft": _model(engine.draft.header, store) if engine.speculative and engine.draft else None,
         "speculation": {
-            "mode": mode,
+            "mode": engine.settings.mode if engine.drafting or stats.drafted else "off",
             "rounds": stats.rounds,
             "drafted": stats.drafted.total(),
             "accepted": stats.accepted.total(),

@@ -11,12 +11,14 @@ import typer
 
 from specgguf.cli.answer import AnswerWriter, note_end, stream
 from specgguf.cli.habits import PAIR_HINT
+from specgguf.cli.journal import Journalist
 from specgguf.cli.lines import answer_lines
 from specgguf.cli.ngram_store import AnswerStore
 from specgguf.cli.opening import engine_settings, log_engine, open_engine, open_store
 from specgguf.cli.options.constraints import Constraints
 from specgguf.cli.options.drafting import Drafting
 from specgguf.cli.options.groups import grouped
+from specgguf.cli.options.journal import Journaling
 from specgguf.cli.options.limits import Limits
 from specgguf.cli.options.models import Models, Offline
 from specgguf.cli.options.output import OutputForm
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from specgguf.engine.generation import Generation
     from specgguf.engine.pool import Pool
     from specgguf.llama.grammar import GrammarText
+    from specgguf.models.hub.store import Store
     from specgguf.sampling.sampler import Sampler
 
 
@@ -77,6 +80,7 @@ class Batch:
 
 @grouped
 def run(
+    context: typer.Context,
     prompt: Annotated[
         str,
         typer.Argument(metavar="PROMPT", help="The prompt. Text piped in follows it after a blank line."),
@@ -91,6 +95,7 @@ def run(
     resources: Resources,
     batch: Batch,
     form: OutputForm,
+    journaling: Journaling,
     offline: Offline = False,
 ) -> None:
     """Answer one prompt, or one a line, greedily unless --temp says otherwise."""
@@ -102,6 +107,8 @@ def run(
     if not is_utf8(text):
         raise UsageError("PROMPT is not UTF-8 text", "check the encoding of your terminal")
     begin = time.perf_counter()
+    journalist = Journalist(journaling, "run", context.obj.guard)
+    drafting = context.obj.drafting(context, drafting, journalist.route)
 
     from specgguf.llama.library import log_to
 
@@ -112,42 +119,69 @@ def run(
         log_to(output.log)
     answers = AnswerStore(drafting.ngram_store)
     store = open_store(offline)
-    with closing(open_engine(store, models, settings)) as engine:
+    with closing(journalist), closing(open_engine(store, models, settings, journalist.may_draft)) as engine:
+        journalist.begin(engine)
         answers.draft_from_all(engine)
         with about("logit-bias"):
             sampler = engine.sampler(**sampling.given(), logit_bias=biases)
         prompter = _Prompter(engine, shape, sampler, sampling.seed, limits.max_tokens, stops, grammar)
         answer = None if piped else prompter.ask(text)
-        load_s = time.perf_counter() - begin
-        exact = [f"exact: {engine.exact_choice}"] if engine.exact_choice else []
+        ending = _Ending(engine, store, form, answers, journalist, time.perf_counter() - begin)
         if form.verbose:
             log_engine(engine)
-
-        def finish(answer: "Answer") -> dict[str, Any]:
-            if form.stats:
-                output.stats(answer.generation, *exact)
-            answers.add(engine, answer.generation)
-            return report(engine, store, answer, drafting.speculate, load_s)
-
         if piped:
             from specgguf.engine.pool import Pool
 
-            answering, pool = _LineAnswering(prompter, text, finish), Pool(engine)
+            pool = Pool(engine)
+            answering = _LineAnswering(prompter, text, lambda answer: ending.of_line(answer, pool.num_active + 1))
             answer_lines(piped, batch.skip, answering, pool, batch.unordered, show_progress=not form.stats)
             if form.verbose:
                 output.log(f"lines: {pool.describe()}\n")
         if not answer:
             return
-        code = _show(answer, form)
-        generation = answer.generation
-        is_full = generation.has_filled(engine.n_ctx_for(generation.prompt_tokens, limits.max_tokens))
-        note_end(answer, is_full, grammar is not None, hides_thought=shape.no_think)
-        if form.json or form.jsonl:
-            output.write_json(report(engine, store, answer, drafting.speculate, load_s))
-        if form.shows_stats:
-            output.stats(generation, *exact)
-        answers.add(engine, generation)
+        code = ending.of_one(answer, prompter)
     raise typer.Exit(code)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """What is shown and kept of an answer that ends."""
+
+    engine: "Engine"
+    store: "Store"
+    form: OutputForm
+    answers: AnswerStore
+    journalist: Journalist
+    load_s: float
+
+    def of_one(self, answer: "Answer", prompter: "_Prompter") -> int:
+        """Write an answer as it comes, and what follows it; the exit code."""
+        generation = answer.generation
+        try:
+            code = _show(answer, self.form)
+            is_full = generation.has_filled(self.engine.n_ctx_for(generation.prompt_tokens, prompter.max_tokens))
+            note_end(answer, is_full, prompter.grammar is not None, hides_thought=prompter.shape.no_think)
+            if self.form.json or self.form.jsonl:
+                output.write_json(report(self.engine, self.store, answer, self.load_s))
+            if self.form.shows_stats:
+                self._write_stats(answer)
+            self.answers.add(self.engine, generation)
+        finally:  # also when nobody reads it any longer
+            self.journalist.add(self.engine, generation)
+        return code
+
+    def of_line(self, answer: "Answer", num_texts: int) -> dict[str, Any]:
+        """The object of an answer that is complete; so many were under way at once."""
+        if self.form.stats:
+            self._write_stats(answer)
+        self.answers.add(self.engine, answer.generation)
+        found = report(self.engine, self.store, answer, self.load_s)
+        self.journalist.add(self.engine, answer.generation, num_texts)
+        return found
+
+    def _write_stats(self, answer: "Answer") -> None:
+        exact = self.engine.exact_choice
+        output.stats(answer.generation, *([f"exact: {exact}"] if exact else []))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import typer
 
 from specgguf.cli.answer import AnswerWriter, note_end, stream
 from specgguf.cli.chat_commands import COMMANDS
+from specgguf.cli.journal import Journalist
 from specgguf.cli.ngram_store import AnswerStore
 from specgguf.cli.options.models import Models
 from specgguf.cli.options.output import OutputForm
@@ -31,6 +32,7 @@ class Session:
         context: typer.Context,
         open_models: Callable[[Models], Engine],
         answers: AnswerStore,
+        journalist: Journalist,
         form: OutputForm,
     ) -> None:
         """`context` knows the options of the command line; `open_models` opens other models with them."""
@@ -47,6 +49,7 @@ class Session:
         """The transcript's own file, which may be overwritten."""
         self.reader = reader
         self._answers = answers
+        self._journalist = journalist
         self._show_stats = form.shows_stats
 
     def run(self) -> None:
@@ -108,9 +111,12 @@ class Session:
         if turn.dropped:
             oldest = "turn was" if turn.dropped == 1 else f"{turn.dropped} turns were"
             output.note(f"the context was full: the oldest {oldest} dropped")
-        with closing(turn):
-            self._stream(turn.answer)
         generation = turn.generation
+        try:
+            with closing(turn):
+                self._stream(turn.answer)
+        finally:
+            self._journalist.add(self.chat.engine, generation, mode=self.chat.answering.mode)
         self.chat.stats.add(generation.stats)
         self._answers.add(self.chat.engine, generation)
         answering = self.chat.answering

@@ -25,7 +25,7 @@ from specgguf.llama.templates import ChatTemplate, Message
 from specgguf.models.header import ModelHeader
 from specgguf.sampling.sampler import Sampler
 from specgguf.speculative.context import Rollback, common_prefix
-from specgguf.speculative.controller import Auto, Controller, Fixed, Plain
+from specgguf.speculative.controller import Auto, Controller, Fixed, Plain, Switch
 from specgguf.speculative.drafter import Drafter
 from specgguf.speculative.loop import Round, begin, speculate
 from specgguf.speculative.policy.depths import by_level
@@ -46,6 +46,9 @@ _ROOM = 2048
 
 class Engine:
     """A target, perhaps with a draft model, ready to generate. Close it at the end."""
+
+    drafting = True
+    """Whether there may be drafts at present: may be changed at any time, and holds from the next round on."""
 
     def __init__(
         self,
@@ -302,13 +305,14 @@ class Engine:
         if mode.needs_model and num_draft and not drafters and mode not in self._told:
             self._told.add(mode)
             self.on_notice(f"--speculate {mode}: there is no such draft here, so nothing is drafted")
+        controller: Controller = Plain(self.widths)
         if mode.is_adaptive and self.contexts.target and self.contexts.target.settings.n_seq > 1:
-            return Together(self.memory.policy, drafters, num_draft)
-        if mode.is_adaptive:
-            return Auto(self.memory.policy, drafters, num_draft, self._changed)
-        if mode is Mode.FIXED and drafters and num_draft:
-            return Fixed(drafters[0], num_draft, self.widths)
-        return Plain(self.widths)
+            controller = Together(self.memory.policy, drafters, num_draft)
+        elif mode.is_adaptive:
+            controller = Auto(self.memory.policy, drafters, num_draft, self._changed)
+        elif mode is Mode.FIXED and drafters and num_draft:
+            controller = Fixed(drafters[0], num_draft, self.widths)
+        return Switch(controller, lambda: self.drafting)
 
     def _changed(self, line: str) -> None:
         """A drafter was given up or taken up again. One that is hardly ever right may be made for another model."""

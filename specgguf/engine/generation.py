@@ -9,7 +9,7 @@ from typing import NamedTuple
 from specgguf.llama.vocab import Vocab
 from specgguf.speculative.loop import Round
 from specgguf.speculative.sequence import TokenSequence
-from specgguf.speculative.stats import Stats
+from specgguf.speculative.stats import EARLY, Stats
 from specgguf.text.stream import TextStream, silent
 
 
@@ -55,6 +55,8 @@ class Generation:
         self.finish_reason = "interrupted"
         """stop, stop_string, length, or interrupted: what it is until the end is reached."""
         self.stats = Stats()
+        self.early = Stats()
+        """Of the rounds that began within the first `EARLY` tokens."""
         self.timings = Timings()
         self._sequence = sequence
         self._vocab = vocab
@@ -93,6 +95,8 @@ class Generation:
             self.timings.prefill_s = time.perf_counter() - self._begin_s
             return
         self.stats.observe(finished)
+        if len(self.tokens) < EARLY:
+            self.early.observe(finished)
         self._commit(finished)
         timings, now, llama_s = self.timings, time.perf_counter(), self._llama_s()
         if not self._first:
@@ -101,6 +105,22 @@ class Generation:
         first_s, first_llama_s, num_first = self._first
         timings.decode_s, timings.llama_s = now - first_s, llama_s - first_llama_s
         timings.tokens_per_s = (len(self.tokens) - num_first) / max(timings.decode_s, 1e-9)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether a grammar says what the answer must be of."""
+        return self._sequence.sampler.grammar is not None
+
+    @property
+    def temperature(self) -> float:
+        """At which tokens are chosen."""
+        return self._sequence.sampler.temperature
+
+    @property
+    def prompt(self) -> str:
+        """The text of the prompt's tokens, without control tokens."""
+        tokens = self._sequence.tokens[: self.prompt_tokens]
+        return b"".join(map(self._vocab.piece, tokens)).decode("utf-8", "replace")
 
     def end(self) -> None:
         """No round follows: say why, unless a stop string has ended it."""

@@ -49,6 +49,11 @@ class Pool:
         self._shared: list[int] = []
         """What all prompts so far begin with. Sequences that are not in use hold that and no more."""
 
+    @property
+    def num_active(self) -> int:
+        """How many texts are being answered."""
+        return len(self._active)
+
     def has_room(self, num_prompt: int, max_tokens: int | None) -> bool:
         """Whether a text with a prompt of so many tokens can begin now."""
         if not self._active:

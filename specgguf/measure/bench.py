@@ -128,8 +128,8 @@ def _run(generation: Generation, arm: Arm, category: str, number: int) -> Run:
         Rounds(
             stats.rounds,
             stats.undrafted,
-            [stats.drafted_at[at] for at in range(len(stats.drafted_at))],
-            [stats.accepted_at[at] for at in range(len(stats.drafted_at))],
+            [drafted for drafted, _ in stats.positions],
+            [accepted for _, accepted in stats.positions],
             timings.decode_s - timings.llama_s,
         ),
     )

@@ -17,6 +17,14 @@ def config_file(name: str) -> Path:
         return NOWHERE / name
 
 
+def journal_file() -> Path:
+    """Where the journal belongs: in the user's state folder; it need not exist."""
+    try:
+        return platformdirs.user_state_path("specgguf") / "journal.db"
+    except RuntimeError:
+        return NOWHERE / "journal.db"
+
+
 def store_folder() -> Path:
     """`SPECGGUF_HOME`, or the user's cache folder: for model files and what was measured."""
     home = os.environ.get("SPECGGUF_HOME")

@@ -182,6 +182,21 @@ class Auto:
                     self._on_change(f"{drafter.name}: {rule.explain()}")
 
 
+class Switch:
+    """A controller whose drafts can be switched off and on at any time. Drafters read along all the while."""
+
+    def __init__(self, inner: Controller, is_on: Callable[[], bool]) -> None:
+        """`is_on` is asked in every round."""
+        self._inner = inner
+        self._is_on = is_on
+        self.begin, self.read = inner.begin, inner.read
+        self.width, self.observe = inner.width, inner.observe
+
+    def draft(self, sequences: Sequence[TokenSequence], limits: Sequence[int]) -> list[Draft]:
+        """No tokens while it is off."""
+        return self._inner.draft(sequences, limits) if self._is_on() else [Draft() for _ in sequences]
+
+
 def agree(drafters: Sequence[Drafter], sequence: TokenSequence, num_kept: int) -> int:
     """A text begins or goes on: how many of the tokens that the target has kept all drafters can go on from."""
     most = -1

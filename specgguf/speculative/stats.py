@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 from specgguf.speculative.loop import Round
 
+EARLY = 50
+"""Tokens that are the beginning of an answer: acceptance there may be another than later on."""
+
 
 @dataclass(slots=True)
 class Stats:
@@ -18,10 +21,10 @@ class Stats:
     """Draft tokens sent to verification, by source."""
     accepted: Counter[str] = field(default_factory=Counter)
     """Draft tokens accepted, by source."""
-    drafted_at: Counter[int] = field(default_factory=Counter)
-    """Rounds that drafted a token at this position of the draft, from 0."""
-    accepted_at: Counter[int] = field(default_factory=Counter)
-    """Rounds that accepted the token at this position."""
+    drafted_at: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """Rounds in which this source drafted a token at this position of the draft, from 0."""
+    accepted_at: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """Rounds in which its token at this position was accepted."""
 
     def observe(self, finished: Round) -> None:
         """Count one round."""
@@ -32,8 +35,8 @@ class Stats:
             return
         self.drafted[finished.source] += finished.drafted
         self.accepted[finished.source] += finished.accepted
-        self.drafted_at.update(range(finished.drafted))
-        self.accepted_at.update(range(finished.accepted))
+        self.drafted_at.update((finished.source, at) for at in range(finished.drafted))
+        self.accepted_at.update((finished.source, at) for at in range(finished.accepted))
 
     def add(self, other: "Stats") -> None:
         """Count the rounds of another text too."""
@@ -56,6 +59,16 @@ class Stats:
         return self.output_tokens / max(1, self.rounds)
 
     @property
+    def positions(self) -> list[tuple[int, int]]:
+        """For each position the rounds that drafted a token there, and those that accepted it, whoever drafted."""
+        drafted, accepted = Counter[int](), Counter[int]()
+        for (_, at), count in self.drafted_at.items():
+            drafted[at] += count
+        for (_, at), count in self.accepted_at.items():
+            accepted[at] += count
+        return [(drafted[at], accepted[at]) for at in range(len(drafted))]
+
+    @property
     def per_position(self) -> list[float]:
         """Share of the drafts reaching each position whose token there was accepted."""
-        return [self.accepted_at[i] / self.drafted_at[i] for i in range(len(self.drafted_at))]
+        return [accepted / drafted for drafted, accepted in self.positions]

@@ -135,15 +135,16 @@ class Together:
             return
         costs, count = self._policy.pace.costs, len(outcomes)
         if not times.num_read:
-            costs.observe(costs.width(sum(1 + len(outcome.draft.tokens) for outcome in outcomes)), times.verify_s)
-            seconds = times.verify_s + times.rollback_s + sum(outcome.draft.seconds for outcome in outcomes)
-            steps = seconds * count / costs.padded(count)
-            self._tokens += (
-                sum(len(outcome.verdict.output) for outcome in outcomes) - self._tokens / CONSTANTS.rate_memory
-            )
+            num_sent = sum(len(outcome.draft.tokens) for outcome in outcomes)
+            num_output = sum(len(outcome.verdict.output) for outcome in outcomes)
+            costs.observe(costs.width(count + num_sent), times.verify_s)
+            draft_s = times.rollback_s + sum(outcome.draft.seconds for outcome in outcomes)
+            self._policy.pace.compare(times.verify_s, draft_s, num_sent, num_output, count)
+            steps = (times.verify_s + draft_s) * count / costs.padded(count)
+            self._tokens += num_output - self._tokens / CONSTANTS.rate_memory
             self._steps += steps - self._steps / CONSTANTS.rate_memory
             if any(outcome.draft.probabilities for outcome in outcomes):
-                self._weigh((steps - sum(len(outcome.verdict.output) for outcome in outcomes)) / count)
+                self._weigh((steps - num_output) / count)
         for drafter in self._drafters:
             made = [outcome for outcome in outcomes if outcome.draft.source == drafter.name]
             for sequence, draft, verdict in made:

@@ -9,7 +9,9 @@ from tests.cli.program import EXECUTABLE, environment, failure, here, specgguf
 
 NOBODY = ["unshare", "--user", "--map-user=54321", "--map-group=54321"]
 """Runs a command as a user of whom this machine knows nothing, as containers do."""
-NO_HOME = dict.fromkeys(("HOME", "SPECGGUF_HOME", "HF_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"))
+NO_HOME = dict.fromkeys(
+    ("HOME", "SPECGGUF_HOME", "HF_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+)
 
 
 def homeless(folder, *arguments, **variables):

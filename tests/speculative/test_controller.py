@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from specgguf.drafters.model import ModelDrafter
 from specgguf.drafters.ngram import NgramDrafter
 from specgguf.sampling.sampler import Sampler
-from specgguf.speculative.controller import Auto
+from specgguf.speculative.controller import Auto, Switch
 from specgguf.speculative.policy.policy import Policy
 from tests.speculative.toy import NUM_TOKENS, ToyContext, blend, reference, rounds, run, table
 
@@ -95,6 +95,20 @@ def test_a_change_of_mind_is_told_in_a_line():
     assert ["parked" in line for line in told] == [True, False] * (len(told) // 2)
     assert 2 <= len(told) <= 10
     assert "the best draft would lose" in told[0]
+
+
+def test_drafts_can_be_switched_off_and_on_in_the_midst_of_a_text():
+    logits = table(3)
+    is_on = [True]
+    target = TimedContext(logits, cheap)
+    controller = Switch(auto(target, logits, ["model"]), lambda: is_on[0])
+    drafted, output = [], []
+    for number, finished in enumerate(rounds(target, controller, Sampler(), [1], max_tokens=120)):
+        drafted.append(finished.drafted)
+        output += finished.output
+        is_on[0] = number < 3 or number >= 8
+    assert (any(drafted[:4]), any(drafted[4:9]), any(drafted[9:])) == (True, False, True)
+    assert output == reference(logits, Sampler(), [1], (), 120)
 
 
 def test_text_that_repeats_is_copied_rather_than_drafted():

@@ -18,3 +18,5 @@ def test_counts_by_source_and_position():
     assert stats.acceptance_rate == 2 / 5
     assert stats.mean_acceptance_length == 5 / 3
     assert stats.per_position == [1 / 2, 1, 0, 0]
+    assert stats.drafted_at == {("ngram", 0): 1, **{("model", at): 1 for at in range(4)}}
+    assert stats.accepted_at == {("model", 0): 1, ("model", 1): 1}

@@ -19,7 +19,7 @@ OVERRIDDEN_BY = {
     "system": ("raw",),
     "chat_template": ("raw",),
     "raw": ("system", "chat_template"),
-    "json": ("jsonl",),
+    "json": ("jsonl", "prometheus"),
     "jsonl": ("json", "lines"),
 }
 """Parameters, and the others that override them: given on the command line, these make void what config.toml says of

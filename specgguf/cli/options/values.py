@@ -1,5 +1,8 @@
 """What the value of an option may be."""
 
+import re
+import time
+from datetime import datetime
 from pathlib import Path
 
 import typer
@@ -7,6 +10,7 @@ from typer.core import TyperOption
 
 from specgguf.engine.settings import MAX_PARALLEL
 
+_SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _KINDS = {
     bool: "true or false",
     int: "a whole number",
@@ -24,6 +28,8 @@ def allowed(option: TyperOption) -> str:
         return "a whole number, 0 or more, or all"
     if kind.parameter_info.parser is num_texts:
         return f"a whole number, 1 to {MAX_PARALLEL}, or auto"
+    if kind.parameter_info.parser is moment:
+        return "a time ago (90m, 24h, 7d, 2w) or a date (2026-12-31, 2026-12-31T18:00)"
     if kind.choices:
         *most, last = kind.choices
         return f"{', '.join(most)} or {last}"
@@ -45,6 +51,16 @@ def num_layers(value: str | int) -> int:
     if not str(value).isdecimal():
         raise typer.BadParameter(f"{value!r} is neither a number nor 'all'.")
     return int(value)
+
+
+def moment(value: str) -> float:
+    """A time in the past as seconds since 1970: so many minutes, hours, days or weeks ago, or a date."""
+    if found := re.fullmatch(r"([0-9]{1,6})([mhdw])", value):
+        return time.time() - int(found[1]) * _SECONDS[found[2]]
+    try:
+        return datetime.fromisoformat(value).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise typer.BadParameter(f"{value!r} is neither a time ago nor a date.") from None
 
 
 def num_texts(value: str | int) -> int:

@@ -120,8 +120,12 @@ class WidthCosts:
     @property
     def plain_known(self) -> bool:
         """Whether plain decoding has been seen, and since the machine last changed its speed."""
-        time = self._times.get(self.width(1))
-        return time is not None and time.weight >= 2 and abs(self._scale - self._scale_when_plain) < _CLAMP / 2
+        return self.knows(1) and abs(self._scale - self._scale_when_plain) < _CLAMP / 2
+
+    def knows(self, rows: int) -> bool:
+        """Whether a batch of so many rows, padded, has been seen."""
+        time = self._times.get(self.width(rows))
+        return time is not None and time.weight >= 2
 
     def draft_step(self, drafter: str) -> float:
         """Seconds of one draft step."""

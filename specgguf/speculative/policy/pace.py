@@ -17,6 +17,10 @@ class Pace:
         self.costs = costs
         self.elapsed_s = 0.0
         """Seconds of all rounds, of all texts."""
+        self.judged_s = 0.0
+        """The same of the rounds of which it is known what plain decoding would have taken."""
+        self.plain_s = 0.0
+        """And that."""
         self.begin()
 
     def begin(self) -> None:
@@ -45,9 +49,19 @@ class Pace:
         steps = seconds / self.costs.plain
         self.rounds += 1
         self.elapsed_s += seconds
+        self.compare(verify_s, draft_s + rollback_s, num_sent, num_output)
         self._tokens += num_output - self._tokens / CONSTANTS.rate_memory
         self._steps += steps - self._steps / CONSTANTS.rate_memory
         return steps - num_output
+
+    def compare(self, verify_s: float, draft_s: float, num_sent: int, num_output: int, num_texts: int = 1) -> None:
+        """Count a round of so many texts beside what its output takes without drafts, if that is known.
+
+        `draft_s`: all that drafts have cost beside verification. A round in which no tokens were sent is plain itself.
+        """
+        if not num_sent or self.costs.knows(num_texts):
+            self.judged_s += verify_s + draft_s
+            self.plain_s += num_output * self.costs.padded(num_texts) / num_texts if num_sent else verify_s
 
     def most_valuable(self, acceptances: Sequence[float], most_s: float = inf) -> tuple[int, float]:
         """How many tokens of a draft to send, and the seconds that gains over a plain step; (0, 0.0) if nothing pays.
