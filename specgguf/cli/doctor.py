@@ -1,8 +1,9 @@
 """`specgguf doctor`: the machine, and what is known of a pair on it."""
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
-from specgguf.cli.opening import explain_aborts, open_profiles, open_resolver, open_store
+from specgguf.cli.opening import explain_aborts, open_profiles, open_resolver, open_store, tuned_draft
 from specgguf.cli.options.groups import grouped, only
 from specgguf.cli.options.models import NO_DRAFT, Models, Offline
 from specgguf.cli.options.output import Json
@@ -11,9 +12,11 @@ from specgguf.cli.terminal import output
 from specgguf.errors import about
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from specgguf.exact.choice import WidthSurvey
+    from specgguf.exact.profiles import Profiles
 
 
 @grouped
@@ -35,6 +38,8 @@ def doctor(
         models.resolve(resolver, "target"),
         None if models.draft == NO_DRAFT else models.resolve(resolver, "draft"),
     ]
+    if files[1] is not None and models.draft is None and models.draft_quant is None:
+        files[1] = tuned_draft(store, files[1])
     path, draft = (store.find(file) if file else None for file in files)
     report: dict[str, Any] = {
         "llama.cpp": library.version(),
@@ -49,15 +54,33 @@ def doctor(
     if path:
         from specgguf.engine.engine import open_survey
 
-        report |= _widths(open_survey(path, resources.gpu_layers, resources.threads, open_profiles(store)))
+        profiles = open_profiles(store)
+        survey = open_survey(path, resources.gpu_layers, resources.threads, profiles)
+        report |= _widths(survey) | _costs(survey, profiles, draft if draft != path else None)
     if json:
-        output.write_json(report)
+        output.write_json({**report, "features": library.features()})
         return
+    _show({**report, "devices": library.device_names(), "features": ", ".join(library.features())})
+
+
+def _show(report: dict[str, Any]) -> None:
+    """For people: a line for each fact, then what was measured, as tables."""
+    profiles, tuned = report.pop("profiles", []), report.pop("tuned", None)
+    if "at_once" in report:
+        at_once = report.pop("at_once")
+        report["at once"] = f"{at_once} line{'s' * (at_once > 1)} of run --lines" if at_once else "not known yet"
     for name, value in report.items():
-        if name == "profiles":
-            output.write("".join(_profile(profile) for profile in value))
-        else:
-            output.write(f"{name + ':':11s}{_shown(value)}\n")
+        output.write(f"{name + ':':11s}{_shown(value)}\n")
+    for profile in profiles:
+        output.write(f"\nmeasured with {profile['settings']}, {_when(profile)}\n")
+        output.write(f"widths with equal bits: {' '.join(map(_group, profile['classes']))}\n")
+        _table({"ms": profile["seconds"]})
+    if tuned:
+        output.write(f"\nmeasured by tune, {_when(tuned)}\n")
+        _table({f"ms at {name}": table["times"] for name, table in tuned["depths"].items()})
+        for name, table in tuned["depths"].items():
+            for drafter, times in table["drafters"].items():
+                output.write(f"draft step ({drafter}) at {name}: {1000 * times['step']:.1f} ms\n")
 
 
 def _shown(value: object) -> object:
@@ -96,7 +119,7 @@ def _widths(survey: "WidthSurvey") -> dict[str, Any]:
     choice = survey.recall(list(found))
     return {
         "profiles": [
-            {"settings": str(arithmetic), "classes": known.classes, "seconds": known.seconds}
+            {"settings": str(arithmetic), "classes": known.classes, **known.timing.to_json()}
             for arithmetic, known in found.items()
             if known
         ],
@@ -104,12 +127,53 @@ def _widths(survey: "WidthSurvey") -> dict[str, Any]:
     }
 
 
-def _profile(profile: dict[str, Any]) -> str:
-    seconds = profile["seconds"]
-    costs = ", ".join(f"{width}: {seconds[width] / seconds[1]:.2f}" for width in seconds)
-    classes = " ".join("{" + ",".join(map(str, group)) + "}" for group in profile["classes"])
-    return (
-        f"measured with {profile['settings']}\n"
-        f"  widths with equal bits  {classes}\n"
-        f"  time by width           {costs} (width 1: {seconds[1] * 1000:.1f} ms)\n"
-    )
+def _costs(survey: "WidthSurvey", profiles: "Profiles", draft: "Path | None") -> dict[str, Any]:
+    """What is remembered of costs with this draft, in the usual settings."""
+    from specgguf.engine.memory import CostStore
+    from specgguf.engine.settings import MAX_PARALLEL
+    from specgguf.exact.choice import candidates
+    from specgguf.speculative.policy.depths import CostsByDepth, depths_of
+
+    usual = candidates(None, None)[0]
+    costs = CostStore(survey, usual, profiles)
+    tables, tuned = costs.load(draft, survey.known(usual)), costs.tuned(draft)
+    at_once = CostsByDepth(MAX_PARALLEL - 1, tables).at(0).most_productive(MAX_PARALLEL) if tables else None
+    if tuned is None:
+        return {"at_once": at_once, "tuned": None}
+    depths = {depths_of(level): table for level, table in tuned.tables.items()}
+    return {
+        "at_once": at_once,
+        "tuned": {"depths": depths, "at": tuned.at, "noise": tuned.noise, "steady": tuned.steady},
+    }
+
+
+def _when(found: dict[str, Any]) -> str:
+    """When something was measured, and how noisy it was."""
+    parts = [f"{datetime.fromtimestamp(found['at']).astimezone():%Y-%m-%d %H:%M}"]
+    if "rounds" in found:
+        parts.append(f"{found['rounds']} rounds")
+    parts.append(f"noise {found['noise']:.0%}")
+    if not found["steady"]:
+        parts.append("the machine was busy")
+    if found.get("doubted"):
+        parts.append("batches were faster since: the next run with --exact measures them anew")
+    return ", ".join(parts)
+
+
+def _group(widths: "Sequence[int]") -> str:
+    return "{" + ",".join(map(str, widths)) + "}"
+
+
+def _table(columns: "dict[str, dict[int, float]]") -> None:
+    """Milliseconds by width, and how the first column compares with its narrowest width."""
+    first = next(iter(columns.values()))
+    least = first[min(first)]
+    rows = [
+        [
+            str(width),
+            *(f"{1000 * times[width]:.2f}" if width in times else "" for times in columns.values()),
+            f"{first[width] / least:.2f}",
+        ]
+        for width in first
+    ]
+    output.table([["width", *columns, "relative"], *rows], left=0, bars=list(first.values()))

@@ -12,7 +12,7 @@ from specgguf.engine.checks import check_ctx, check_parity, has_own_heads, num_l
 from specgguf.engine.contexts import Contexts
 from specgguf.engine.generation import Generation
 from specgguf.engine.heads import load_draft
-from specgguf.engine.memory import CostStore, Memory
+from specgguf.engine.memory import CostStore, Memory, TunedCosts
 from specgguf.engine.settings import MAX_PARALLEL, EngineSettings, Mode
 from specgguf.errors import ContextError, ModelError, UsageError, about
 from specgguf.exact.choice import WidthSurvey, candidates
@@ -117,7 +117,7 @@ class Engine:
         self._told: set[str] = set()  # modes said to have no drafter, drafters said to be hardly ever right
         self.costs = CostStore(survey, self._arithmetic, profiles)
         vocab = self.target.vocab
-        tables = self.costs.load(self.draft.header if self.draft else None, measured)
+        tables = self.costs.load(self.draft.header.path if self.draft else None, measured)
         self.memory = Memory(self.max_width - 1, self.widths, vocab.eog, vocab.num_tokens, tables)
         """What is remembered from text to text."""
 
@@ -262,15 +262,16 @@ class Engine:
         if self.mode in (Mode.AUTO, Mode.NGRAM):
             self.memory.add_texts(texts)
 
-    def learn_costs(self, tables: Mapping[int, Mapping[str, Any]]) -> None:
+    def learn_costs(self, tables: Mapping[int, Mapping[str, Any]], noise: float = 0.0, steady: bool = True) -> None:
         """Start with these costs from now on, and forget what was learned about drafts.
 
-        `tables`: by depth of the context, the arguments of `WidthCosts`.
+        `tables`: by depth of the context, the arguments of `WidthCosts`; the rest as in `TunedCosts`.
         """
+        found = TunedCosts({level_of(depth): table for depth, table in tables.items()}, noise, steady)
         draft = self.draft.header.path if self.draft else None
         self.costs.hash_files(draft)
-        self.costs.save(draft, tables)
-        self.memory.learn_anew({level_of(depth): table for depth, table in tables.items()})
+        self.costs.save_tuned(draft, found)
+        self.memory.learn_anew(found.tables)
 
     def describe(self) -> list[str]:
         """The settings in effect, a line each."""

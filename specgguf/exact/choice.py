@@ -4,13 +4,14 @@ The choice depends on target, machine and settings alone, never on the draft: it
 so the text.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 
 from specgguf.errors import UsageError
-from specgguf.exact.classes import Measurement, expected_speed, measure
+from specgguf.exact.classes import Measurement, expected_speed, measure, measure_times
 from specgguf.exact.profiles import Fingerprint, Profiles
+from specgguf.exact.timing import Times, Timing
 from specgguf.llama import library
 from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.model import Model
@@ -86,17 +87,24 @@ class WidthSurvey:
         found = self.profiles.load(self.fingerprint(arithmetic))
         if found is None:
             return None
-        return Measurement(tuple(map(tuple, found["classes"])), {int(n): s for n, s in found["seconds"].items()})
+        return Measurement(tuple(map(tuple, found["classes"])), Timing.from_json(found["timing"]))
+
+    def compare(self, arithmetic: Arithmetic, seen: Times) -> None:
+        """Have the times measured anew, the next time they matter, where rounds since were much faster."""
+        known = self.known(arithmetic)
+        if known and known.timing.disagrees(seen):
+            self._save(arithmetic, replace(known, timing=replace(known.timing, doubted=True)))
 
     def choose(self, arithmetics: list[Arithmetic]) -> ExactChoice:
-        """The widths and settings with the best speed to be expected; measures what is not known yet.
+        """The widths and settings with the best speed to be expected; measures what is not known yet, or in doubt.
 
         Raises UsageError where no class of widths leaves room for a draft.
         """
         self.profiles.digest_of(self.header.path)
         measured = {}
         for arithmetic in arithmetics:
-            measured[arithmetic] = self.known(arithmetic) or self._measure(arithmetic)
+            known = self.known(arithmetic)
+            measured[arithmetic] = self._measure(arithmetic, known) if not known or known.timing.is_due else known
             if measured[arithmetic].agree(MAX_WIDTH):
                 break  # all widths agree: nothing can be better
         return _best(measured)
@@ -107,7 +115,29 @@ class WidthSurvey:
         complete = any(found.agree(MAX_WIDTH) for found in known.values())
         return _best(known) if complete or len(known) == len(arithmetics) else None
 
-    def _measure(self, arithmetic: Arithmetic) -> Measurement:
+    def _measure(self, arithmetic: Arithmetic, known: Measurement | None) -> Measurement:
+        """All of it, or where bits are known only the times; saved."""
+        what = f"comparing batch widths: {arithmetic}"
+
+        def on_progress(done: int, total: int) -> None:
+            self.on_progress(what, done, total)
+
+        with self._opened(arithmetic) as (context, text):
+            if known:
+                again = measure_times(context, text, _DEPTHS[0], MAX_WIDTH, on_progress)
+                found = replace(known, timing=known.timing.merge(again))
+            else:
+                found = measure(context, text, _DEPTHS, MAX_WIDTH, on_progress)
+        self._save(arithmetic, found)
+        return found
+
+    def _save(self, arithmetic: Arithmetic, found: Measurement) -> None:
+        record = {"classes": found.classes, "timing": found.timing.to_json()}
+        self.profiles.save(self.fingerprint(arithmetic), record)
+
+    @contextmanager
+    def _opened(self, arithmetic: Arithmetic) -> Iterator[tuple[LlamaContext, list[int]]]:
+        """A context to measure with, and a text that fills it."""
         with ExitStack() as resources:
             model = resources.enter_context(closing(Model(self.header, self.n_gpu_layers, repack=arithmetic.repack)))
             num_tokens = max(_DEPTHS) + MAX_WIDTH
@@ -120,17 +150,8 @@ class WidthSurvey:
                 n_batch=_CHUNK,
             )
             context = resources.enter_context(closing(LlamaContext(model, settings)))
-            text = [(7919 * i + 104729) % model.vocab.num_tokens for i in range(num_tokens)]  # any ids will do
-            what = f"comparing batch widths: {arithmetic}"
-            found = measure(
-                context,
-                text,
-                _DEPTHS,
-                MAX_WIDTH,
-                lambda done, total: self.on_progress(what, done, total),
-            )
-        self.profiles.save(self.fingerprint(arithmetic), {"classes": found.classes, "seconds": found.seconds})
-        return found
+            # Any ids will do.
+            yield context, [(7919 * i + 104729) % model.vocab.num_tokens for i in range(num_tokens)]
 
     def fingerprint(self, arithmetic: Arithmetic) -> Fingerprint:
         """Everything that bits and times depend on."""
@@ -145,6 +166,7 @@ class WidthSurvey:
             "cache_type_v": arithmetic.cache_type_v,
             "depths": str(_DEPTHS),
             "max_width": MAX_WIDTH,
+            "times": "the least of several rounds",
         }
 
 

@@ -51,3 +51,30 @@ def test_a_draft_that_is_no_model_fails_in_two_lines(toy_heads, tmp_path):
     (tmp_path / "draft.gguf").write_bytes(b"GGUF")
     said, _ = failure(specgguf("doctor", "-m", toy_heads["llama"], "-d", tmp_path / "draft.gguf"))
     assert said.startswith("draft model: ")
+
+
+def test_features_of_the_processor_have_a_line_of_their_own(toy_models):
+    lines = specgguf("doctor", "-m", toy_models["endless"]).stdout.decode().splitlines()
+    report = json.loads(specgguf("doctor", "-m", toy_models["endless"], "--json").stdout)
+    assert f"features:  {', '.join(report['features'])}" in lines
+    (devices,) = (line for line in lines if line.startswith("devices:"))
+    assert " = 1" not in devices
+    assert " | " not in devices
+
+
+def test_lines_at_once_and_what_tune_measured_are_shown_once_they_are_known(toy_models, tmp_path):
+    home, models = {"SPECGGUF_HOME": tmp_path}, ["-m", toy_models["endless"], "-d", toy_models["draft"]]
+    shown = specgguf("doctor", *models, **home).stdout.decode()
+    assert "at once:   not known yet\n" in shown
+    assert "tune" not in shown
+    tuned = json.loads(specgguf("tune", *models, "--json", **home).stdout)
+    report = json.loads(specgguf("doctor", *models, "--json", **home).stdout)
+    assert report["at_once"] == tuned["at_once"]
+    assert report["tuned"]["noise"] == tuned["noise"]
+    shown = specgguf("doctor", *models, **home).stdout.decode()
+    assert f"at once:   {tuned['at_once']} line" in shown
+    assert "\nmeasured by tune, 20" in shown
+    assert "\nwidth  ms at 0-2047 tokens" in shown
+    assert "\ndraft step (model) at 0-2047 tokens: " in shown
+    other = json.loads(specgguf("doctor", "-m", toy_models["endless"], "-d", "none", "--json", **home).stdout)
+    assert (other["at_once"], other["tuned"]) == (None, None)

@@ -1,6 +1,8 @@
 """`--exact` and what it remembers, with models small enough to be measured in a moment."""
 
+import hashlib
 import json
+import re
 
 import pytest
 
@@ -42,8 +44,10 @@ def test_what_was_measured_is_remembered_and_a_damaged_record_is_not_believed(to
     tokens(toy_models, home, "--exact")
     remembered = {path: path.read_text() for path in profiles(home)}
     assert 1 <= len(remembered) <= 3
+    before = timings(home)
     tokens(toy_models, home, "--exact")
-    assert {path: path.read_text() for path in profiles(home)} == remembered
+    for path, timing in timings(home).items():  # of models so small times may be doubted with good reason
+        assert timing["at"] == before[path]["at"] or before[path]["doubted"]
     damaged = profiles(home)[0]
     record = json.loads(remembered[damaged])
     record["measurement"]["classes"] = [[5]]
@@ -72,7 +76,7 @@ def test_doctor_tells_what_is_known(toy_models, home):
     assert chosen["exact"] is True
     shown = specgguf("doctor", "-m", toy_models["endless"], **home).stdout.decode()
     assert "widths with equal bits" in shown
-    assert "time by width" in shown
+    assert "relative" in shown
 
 
 def test_the_usual_mode_is_exact_where_all_widths_agree(toy_models, home):
@@ -89,3 +93,55 @@ def test_the_usual_mode_is_exact_where_all_widths_agree(toy_models, home):
     cap = max(width for width in one_class if set(range(1, width + 1)) <= set(one_class)) - 1
     if cap:
         assert tokens(toy_models, home, "-k", cap)["exact"] is True
+
+
+def slowed(path, factor, **changes):
+    """As if the machine had been busy while that was measured."""
+    record = json.loads(path.read_text())
+    timing = record["measurement"]["timing"]
+    timing["seconds"] = {width: factor * seconds for width, seconds in timing["seconds"].items()}
+    timing |= changes
+    body = json.dumps(record["measurement"], sort_keys=True)
+    path.write_text(json.dumps({**record, "sha256": hashlib.sha256(body.encode()).hexdigest()}))
+
+
+def timings(home):
+    return {path: json.loads(path.read_text())["measurement"]["timing"] for path in profiles(home)}
+
+
+def test_what_was_measured_while_the_machine_was_busy_is_measured_anew_when_rounds_disagree(toy_models, home):
+    tokens(toy_models, home, "--exact")
+    first = timings(home)
+    for path in first:
+        slowed(path, 50)
+    tokens(toy_models, home, "--exact", "-n", 60)
+    assert any(timing["doubted"] for timing in timings(home).values())
+    shown = specgguf("doctor", "-m", toy_models["endless"], **home).stdout.decode()
+    assert "batches were faster since" in shown
+    tokens(toy_models, home, "--exact", "--speculate", "off", "-n", 1)
+    again = timings(home)
+    assert not any(timing["doubted"] for timing in again.values())
+    assert any(again[path]["rounds"] > first[path]["rounds"] for path in first)
+
+
+def test_what_a_busy_machine_has_spoilt_is_measured_again_an_hour_later(toy_models, home):
+    tokens(toy_models, home, "--exact")
+    first = timings(home)
+    for path, timing in first.items():
+        slowed(path, 50, steady=False, at=timing["at"] - 4000)
+    tokens(toy_models, home, "--exact", "--speculate", "off", "-n", 1)
+    for path, timing in timings(home).items():
+        assert timing["rounds"] > first[path]["rounds"]
+        assert timing["seconds"]["1"] < 50 * first[path]["seconds"]["1"]
+
+
+def test_doctor_tells_when_it_was_measured_and_how_noisy_it_was(toy_models, home):
+    tokens(toy_models, home, "--exact")
+    (one, *_) = timings(home).values()
+    report = json.loads(specgguf("doctor", "-m", toy_models["endless"], "--json", **home).stdout)
+    assert {"at", "noise", "rounds", "steady", "doubted"} < set(report["profiles"][0])
+    shown = specgguf("doctor", "-m", toy_models["endless"], **home).stdout.decode()
+    assert re.search(r"measured with .* cells, \d{4}-\d\d-\d\d \d\d:\d\d, \d+ rounds, noise \d+%", shown)
+    assert re.search(r"\nwidth +ms +relative\n +1 +[\d.]+ +1\.00\n +2 ", shown)
+    assert len(re.findall(r"^ +17 ", shown, re.M)) == len(report["profiles"])
+    assert one["rounds"] >= 3

@@ -69,7 +69,7 @@ def test_prefill_is_timed_where_it_happens(make):
 
 
 def costs_of(engine):
-    return engine.costs.load(engine.draft.header, None)
+    return engine.costs.load(engine.draft.header.path, None)
 
 
 def test_closing_twice_does_not_write_old_costs_over_newer_ones(make, toy_models, profiles):

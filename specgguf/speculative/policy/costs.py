@@ -64,17 +64,20 @@ class WidthCosts:
         drafters: Mapping[str, DrafterTimes] | None = None,
         allowed: Collection[int] | None = None,
         rollback: float | None = None,
-        rounds: float = _MEMORY,
+        rounds: float | Mapping[int, float] = _MEMORY,
     ) -> None:
         """`cap`: the longest draft; `allowed`: the only widths to decode; the rest: what earlier runs have measured,
-        in so many `rounds`, the times of drafters by their names; `rollback` where a cache has to evaluate again.
+        in so many `rounds` (by width if need be), the times of drafters by their names; `rollback` where a cache has to
+        evaluate again.
         """
         self._allowed = sorted(n for n in (allowed or range(1, cap + 2)) if 1 <= n <= cap + 1)
         self.cap = self._allowed[-1] - 1
         """The longest draft that the allowed widths leave room for."""
         self._scale = self._scale_when_plain = 0.0
-        self._unscaled = 0 if times and rounds else _FIRST
-        self._times = {n: _Time(log(seconds), rounds) for n, seconds in sorted((times or {}).items())}
+        of_width = rounds if isinstance(rounds, Mapping) else dict.fromkeys(times or {}, rounds)
+        self._unscaled = 0 if any(of_width.values()) else _FIRST
+        self._times = {n: _Time(log(seconds), of_width[n]) for n, seconds in sorted((times or {}).items())}
+        rounds = _MEMORY if isinstance(rounds, Mapping) else rounds
         self._steps, self._catch_ups = (
             {name: _Time(_log(known[what]), rounds) for name, known in (drafters or {}).items() if what in known}
             for what in ("step", "catch_up")
@@ -181,7 +184,11 @@ class WidthCosts:
         drafters: dict[str, DrafterTimes] = {name: {"step": self.draft_step(name)} for name in self._steps}
         for name in self._catch_ups:
             drafters.setdefault(name, {})["catch_up"] = self.catch_up(name)
-        known = {"times": {width: self.time(width) for width in self._times}, "drafters": drafters}
+        known = {
+            "times": {width: self.time(width) for width in self._times},
+            "rounds": {width: time.weight for width, time in self._times.items()},
+            "drafters": drafters,
+        }
         return {**known, "rollback": self.rollback} if self._rollback else known
 
     def _table(self) -> list[tuple[int, float]]:
