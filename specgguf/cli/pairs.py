@@ -60,11 +60,16 @@ def _show_pairs(catalogue: "Catalogue", store: "Store", json: bool) -> None:
     if json:
         output.write_json(rows)
         return
-    width = max(len(row["name"]) for row in rows)
-    for row in rows:
-        mark = "*" if row["default"] else " "
-        size = f"{row['target']['size'] / 1e9:5.1f} + {row['draft']['size'] / 1e9:3.1f} GB"
-        output.write(f"{mark} {row['name']:{width}}  {size}  {_roles_on_disk(row):11s}  {row['purpose']}\n")
+    cells = [
+        [
+            f"{'*' if row['default'] else ' '} {row['name']}",
+            f"{row['target']['size'] / 1e9:5.1f} + {row['draft']['size'] / 1e9:3.1f}",
+            _roles_on_disk(row),
+            row["purpose"],
+        ]
+        for row in rows
+    ]
+    output.table([["  pair", "GB target + draft", "here", "for"], *cells], left=4)
 
 
 def _row(catalogue: "Catalogue", store: "Store", name: str) -> dict[str, Any]:
@@ -97,12 +102,17 @@ def _show_drafts(resolver: "Resolver", store: "Store", reference: str, json: boo
     if json:
         output.write_json([_judged(candidate) for candidate in found])
         return
-    width = max(len(candidate.reference) for candidate in found)
-    for candidate in found:
-        verdict = candidate.report.verdict if candidate.report else "not judged"
-        here = "on disk" if candidate.path else ""
-        line = f"{candidate.reference:{width}}  {candidate.size / 1e9:4.1f} GB  {here:7s}  {verdict:12s}  "
-        output.write(f"{line}{candidate.problem or _kind(candidate)}".rstrip() + "\n")
+    cells = [
+        [
+            candidate.reference,
+            f"{candidate.size / 1e9:4.1f}",
+            "on disk" if candidate.path else "",
+            candidate.report.verdict if candidate.report else "not judged",
+            candidate.problem or _kind(candidate),
+        ]
+        for candidate in found
+    ]
+    output.table([["draft", "GB", "here", "tokenizer", "why not, or what it is"], *cells], left=5)
 
 
 def _kind(candidate: "Candidate") -> str:

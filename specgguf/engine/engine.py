@@ -15,7 +15,7 @@ from specgguf.engine.heads import load_draft
 from specgguf.engine.memory import CostStore, Memory, TunedCosts
 from specgguf.engine.settings import MAX_PARALLEL, EngineSettings, Mode
 from specgguf.errors import ContextError, ModelError, UsageError, about
-from specgguf.exact.choice import WidthSurvey, candidates
+from specgguf.exact.choice import ExactChoice, WidthSurvey, candidates
 from specgguf.exact.profiles import Profiles
 from specgguf.headers.heads import DraftKind
 from specgguf.llama import library
@@ -86,7 +86,7 @@ class Engine:
         self.parity = check_parity(target_header, draft_header)
         self.num_threads = settings.n_threads or library.num_physical_cores()
         survey = WidthSurvey(target_header, layers, self.num_threads, profiles, on_progress)
-        self.exact_choice = survey.choose(self._arithmetics) if settings.exact else None
+        self.exact_choice = self._choose(survey) if settings.exact else None
         """The widths and settings of exact mode."""
         self.widths = self.exact_choice.widths if self.exact_choice else ()
         """The only widths that batches may have; all if empty."""
@@ -120,6 +120,13 @@ class Engine:
         tables = self.costs.load(self.draft.header.path if self.draft else None, measured)
         self.memory = Memory(self.max_width - 1, self.widths, vocab.eog, vocab.num_tokens, tables)
         """What is remembered from text to text."""
+
+    def _choose(self, survey: WidthSurvey) -> ExactChoice:
+        """The widths and settings of exact mode; the user should know where they are no longer those of before."""
+        before, choice = survey.recall(self._arithmetics), survey.choose(self._arithmetics)
+        if before and before.settings != choice.settings:
+            self.on_notice(f"--exact: measured anew; from now on {choice.settings}: near-ties may now go another way")
+        return choice
 
     @property
     def cache_types(self) -> tuple[str, str]:

@@ -11,11 +11,9 @@ from specgguf.engine.sittings import Tables, add_sitting, from_json, known_times
 from specgguf.exact.choice import Arithmetic, WidthSurvey
 from specgguf.exact.classes import Measurement
 from specgguf.exact.profiles import Fingerprint, Profiles
+from specgguf.exact.timing import is_sensible
 from specgguf.speculative.policy.depths import level_of
 from specgguf.speculative.policy.policy import Policy
-
-_GUESS = 2.0
-"""Rounds that a time measured on a busy machine counts for: the first rounds overrule it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +41,9 @@ class CostStore:
     def load(self, draft: Path | None, measured: Measurement | None) -> dict[int, dict[str, Any]]:
         """By depth, as `Policy` takes it; where nothing was saved, how the widths compared when they were measured."""
         found = self.recall(draft)
-        if found or measured is None or measured.timing.doubted:
+        if found or measured is None or measured.timing.doubted or not is_sensible(measured.seconds):
             return found
-        table: dict[str, Any] = {"times": measured.seconds}
-        if not measured.timing.steady:
-            table["rounds"] = dict.fromkeys(measured.seconds, _GUESS)
-        return {level_of(0): table}
+        return {level_of(0): {"times": measured.seconds}}
 
     def recall(self, draft: Path | None) -> dict[int, dict[str, Any]]:
         """What was saved, by depth; nothing if that is not known."""

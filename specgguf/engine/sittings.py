@@ -20,12 +20,7 @@ _KNOWN = 3
 
 
 def add_sitting(sittings: Sequence[Mapping[str, Any]], tables: Tables, now: float) -> list[Mapping[str, Any]]:
-    """Earlier `sittings` and what was learned just now: of one hour the least is kept.
-
-    What makes no sense is kept only where there is nothing better.
-    """
-    if sittings and not all(is_sensible(known_times(table)) for table in tables.values()):
-        return list(sittings)
+    """Earlier `sittings` and what was learned just now: of one hour the least is kept."""
     if sittings and 0 <= now - sittings[-1]["at"] <= _HOUR_S:
         *earlier, last = sittings
         return [*earlier, {"at": last["at"], "tables": _combine([last["tables"], tables], min)}]
@@ -33,8 +28,12 @@ def add_sitting(sittings: Sequence[Mapping[str, Any]], tables: Tables, now: floa
 
 
 def usual(sittings: Iterable[Tables]) -> dict[int, dict[str, Any]]:
-    """What is believed: of one or two sittings the least time, of more what the quicker half of them agrees on."""
-    return _combine(list(sittings), median_low)
+    """What is believed: of one or two sittings the least time, of more what the quicker half of them agrees on.
+
+    Times that make no sense beside each other are not believed.
+    """
+    found = _combine(list(sittings), median_low)
+    return {level: table for level, table in found.items() if is_sensible(known_times(table))}
 
 
 def known_times(table: Table) -> dict[int, float]:

@@ -20,7 +20,7 @@ _ENOUGH = 3 * _MOST_ROUNDS
 """After so many rounds a machine that never settles is taken as it is."""
 _ALIKE = 1.15
 """Two rounds agree on a time where the longer one is at most so many times as long."""
-_LEAST, _MOST = 0.7, 2.0
+_LEAST, _MOST = 0.5, 2.0
 """A wider batch takes no less than this share of the narrowest one's time, and a row of it at most so many times as
 long as a row of that."""
 _APART_S = 3600.0

@@ -95,11 +95,12 @@ def test_the_usual_mode_is_exact_where_all_widths_agree(toy_models, home):
         assert tokens(toy_models, home, "-k", cap)["exact"] is True
 
 
-def slowed(path, factor, **changes):
-    """As if the machine had been busy while that was measured."""
+def slowed(path, factor, least=1, classes=None, **changes):
+    """As if the machine had been busy while widths from `least` on were measured."""
     record = json.loads(path.read_text())
+    record["measurement"]["classes"] = classes or record["measurement"]["classes"]
     timing = record["measurement"]["timing"]
-    timing["seconds"] = {width: factor * seconds for width, seconds in timing["seconds"].items()}
+    timing["seconds"] = {n: (factor if int(n) >= least else 1) * seconds for n, seconds in timing["seconds"].items()}
     timing |= changes
     body = json.dumps(record["measurement"], sort_keys=True)
     path.write_text(json.dumps({**record, "sha256": hashlib.sha256(body.encode()).hexdigest()}))
@@ -135,6 +136,17 @@ def test_what_a_busy_machine_has_spoilt_is_measured_again_an_hour_later(toy_mode
         assert timing["seconds"]["1"] < 50 * first[path]["seconds"]["1"]
 
 
+def test_widths_that_are_chosen_otherwise_than_before_are_said(toy_models, home):
+    classes = [[1, 2], list(range(3, 18))]
+    tokens(toy_models, home, "--exact", "-n", 1)
+    for factor in (1, 100):
+        for path in profiles(home):  # after the first time there is one for each of the settings
+            slowed(path, factor, 3, classes, doubted=factor > 1)
+        result = specgguf("run", "-m", toy_models["endless"], "-n", 1, "--exact", "the cat", **home)
+        assert result.returncode == 0
+    assert b"note: --exact: measured anew; from now on batches of 3, 4, 5, " in result.stderr
+
+
 def test_doctor_tells_when_it_was_measured_and_how_noisy_it_was(toy_models, home):
     tokens(toy_models, home, "--exact")
     (one, *_) = timings(home).values()
@@ -145,3 +157,32 @@ def test_doctor_tells_when_it_was_measured_and_how_noisy_it_was(toy_models, home
     assert re.search(r"\nwidth +ms +relative\n +1 +[\d.]+ +1\.00\n +2 ", shown)
     assert len(re.findall(r"^ +17 ", shown, re.M)) == len(report["profiles"])
     assert one["rounds"] >= 3
+
+
+def test_costs_learned_in_one_slow_minute_stand_beside_those_of_other_sittings(toy_models, home):
+    def costs():
+        found = {path: json.loads(path.read_text()) for path in (home["SPECGGUF_HOME"] / "profiles").glob("*.json")}
+        usual = {"repack": True, "cache_type_k": "f16", "cache_type_v": "f16"}.items()
+        (path,) = [p for p, r in found.items() if usual <= r["fingerprint"].items() and "sittings" in r["measurement"]]
+        return path, found[path]["measurement"]["sittings"]
+
+    def answer(*options):
+        result = specgguf("run", "-m", toy_models["endless"], "-n", 40, "--seed", 1, *options, "the cat sat", **home)
+        assert result.returncode == 0
+
+    answer("--exact")  # from here on the file's hash is known
+    answer()
+    path, (first,) = costs()
+    answer()
+    assert len(costs()[1]) == 1  # of the same hour
+    earlier = {**first, "at": first["at"] - 4000}
+    (table,) = earlier["tables"].values()
+    table["times"] = {width: 50 * seconds for width, seconds in table["times"].items()}
+    body = json.loads(path.read_text()) | {"measurement": {"tuned": None, "sittings": [earlier]}}
+    body["sha256"] = hashlib.sha256(json.dumps(body["measurement"], sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(body))
+    answer()
+    slow, now = costs()[1]
+    assert slow == earlier
+    (known,) = now["tables"].values()
+    assert known["times"]["1"] < table["times"]["1"]

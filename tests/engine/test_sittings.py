@@ -48,10 +48,11 @@ def test_runs_of_one_hour_are_one_sitting_and_no_more_than_five_are_kept():
     assert [sitting["at"] for sitting in sittings] == [number * 2 * HOUR for number in range(4, 9)]
 
 
-def test_what_makes_no_sense_is_kept_only_where_there_is_nothing_better():
-    assert believed(learned(table(50.0)))["times"][1] == pytest.approx(0.5)
-    assert len(learned(table(), table(50.0))) == 1
-    assert believed(learned(table(50.0), table()))["times"][1] == pytest.approx(0.01)
+def test_what_makes_no_sense_is_not_believed():
+    assert usual([table(50.0)]) == {}
+    found = believed(learned(table(50.0), table()))
+    assert found["times"][1] == pytest.approx(0.01)
+    assert found["rounds"][1] == 12.0
 
 
 def test_a_time_seen_once_gives_way_to_one_that_is_known():
