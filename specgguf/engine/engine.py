@@ -123,8 +123,8 @@ class Engine:
 
     def _choose(self, survey: WidthSurvey) -> ExactChoice:
         """The widths and settings of exact mode; the user should know where they are no longer those of before."""
-        before, choice = survey.recall(self._arithmetics), survey.choose(self._arithmetics)
-        if before and before.settings != choice.settings:
+        before, choice = survey.kept(self._arithmetics), survey.choose(self._arithmetics)
+        if before and before != choice.kept:
             self.on_notice(f"--exact: measured anew; from now on {choice.settings}: near-ties may now go another way")
         return choice
 

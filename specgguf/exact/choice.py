@@ -26,6 +26,12 @@ _CHUNK = 512
 """Tokens of a batch while these cells are filled."""
 
 
+_CLEARLY = 1.2
+"""Another choice changes the text: it must promise to be so many times as fast."""
+Kept = tuple[str, tuple[int, ...]]
+"""Settings and widths, as a choice is remembered."""
+
+
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
     """What of the settings decides how llama.cpp rounds."""
@@ -47,6 +53,11 @@ class ExactChoice:
     widths: tuple[int, ...]
     plain_cost: float
     """Time of a token of plain decoding, relative to the usual settings."""
+
+    @property
+    def kept(self) -> Kept:
+        """As it is remembered."""
+        return str(self.arithmetic), self.widths
 
     @property
     def settings(self) -> str:
@@ -107,13 +118,23 @@ class WidthSurvey:
             measured[arithmetic] = self._measure(arithmetic, known) if not known or known.timing.is_due else known
             if measured[arithmetic].agree(MAX_WIDTH):
                 break  # all widths agree: nothing can be better
-        return _best(measured)
+        choice = _best(measured, self.kept(arithmetics))
+        self.profiles.save(self._choice_key(arithmetics), choice.kept)
+        return choice
 
     def recall(self, arithmetics: list[Arithmetic]) -> ExactChoice | None:
         """What `choose` would answer, if it need not measure."""
         known = {arithmetic: found for arithmetic in arithmetics if (found := self.known(arithmetic))}
         complete = any(found.agree(MAX_WIDTH) for found in known.values())
-        return _best(known) if complete or len(known) == len(arithmetics) else None
+        return _best(known, self.kept(arithmetics)) if complete or len(known) == len(arithmetics) else None
+
+    def kept(self, arithmetics: list[Arithmetic]) -> Kept | None:
+        """What was chosen before."""
+        found = self.profiles.load(self._choice_key(arithmetics))
+        return (found[0], tuple(found[1])) if found else None
+
+    def _choice_key(self, arithmetics: list[Arithmetic]) -> Fingerprint:
+        return {**self.fingerprint(arithmetics[0]), "what": "exact choice", "of": "; ".join(map(str, arithmetics))}
 
     def _measure(self, arithmetic: Arithmetic, known: Measurement | None) -> Measurement:
         """All of it, or where bits are known only the times; saved."""
@@ -170,8 +191,8 @@ class WidthSurvey:
         }
 
 
-def _best(measured: Mapping[Arithmetic, Measurement]) -> ExactChoice:
-    """The choice among what was measured, the usual settings first."""
+def _best(measured: Mapping[Arithmetic, Measurement], kept: Kept | None) -> ExactChoice:
+    """The choice among what was measured, the usual settings first; what was `kept` to, unless it is clearly slower."""
     usual_s = min(next(iter(measured.values())).seconds.values())
     choices = [
         (expected_speed(widths, found.seconds, usual_s), arithmetic, widths)
@@ -184,6 +205,9 @@ def _best(measured: Mapping[Arithmetic, Measurement]) -> ExactChoice:
             "--exact: on this device no two ways to cut a text into batches give the same bits",
             "leave out --exact, or use another device: --gpu-layers 0",
         )
-    _, arithmetic, widths = max(choices, key=lambda choice: choice[0])
+    fastest, arithmetic, widths = max(choices, key=lambda choice: choice[0])
+    for speed, settings, group in choices:
+        if (str(settings), group) == kept and speed * _CLEARLY >= fastest:
+            arithmetic, widths = settings, group
     seconds = measured[arithmetic].seconds
     return ExactChoice(arithmetic, widths, min(seconds[width] for width in widths) / usual_s)

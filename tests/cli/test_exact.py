@@ -21,6 +21,13 @@ def tokens(toy_models, home, *options):
     return json.loads(result.stdout)
 
 
+def answer(toy_models, home, *options):
+    """Of the target alone, whatever is said beside it."""
+    result = specgguf("run", "-m", toy_models["endless"], "-n", 40, *options, "the cat sat on the mat", **home)
+    assert result.returncode == 0, result.stderr
+    return result
+
+
 def profiles(home):
     """Records of which widths agree: one for each of the settings tried, up to the first where all do."""
     records = sorted((home["SPECGGUF_HOME"] / "profiles").glob("*.json"))
@@ -95,12 +102,12 @@ def test_the_usual_mode_is_exact_where_all_widths_agree(toy_models, home):
         assert tokens(toy_models, home, "-k", cap)["exact"] is True
 
 
-def slowed(path, factor, least=1, classes=None, **changes):
-    """As if the machine had been busy while widths from `least` on were measured."""
+def slowed(path, factor, widths=range(1, 18), classes=None, **changes):
+    """As if these widths had taken so many times as long when they were measured."""
     record = json.loads(path.read_text())
     record["measurement"]["classes"] = classes or record["measurement"]["classes"]
     timing = record["measurement"]["timing"]
-    timing["seconds"] = {n: (factor if int(n) >= least else 1) * seconds for n, seconds in timing["seconds"].items()}
+    timing["seconds"] |= {str(width): factor * timing["seconds"][str(width)] for width in widths}
     timing |= changes
     body = json.dumps(record["measurement"], sort_keys=True)
     path.write_text(json.dumps({**record, "sha256": hashlib.sha256(body.encode()).hexdigest()}))
@@ -115,11 +122,11 @@ def test_what_was_measured_while_the_machine_was_busy_is_measured_anew_when_roun
     first = timings(home)
     for path in first:
         slowed(path, 50)
-    tokens(toy_models, home, "--exact", "-n", 60)
+    answer(toy_models, home, "--exact", "-n", 60)
     assert any(timing["doubted"] for timing in timings(home).values())
     shown = specgguf("doctor", "-m", toy_models["endless"], **home).stdout.decode()
     assert "batches were faster since" in shown
-    tokens(toy_models, home, "--exact", "--speculate", "off", "-n", 1)
+    answer(toy_models, home, "--exact", "--speculate", "off", "-n", 1)
     again = timings(home)
     assert not any(timing["doubted"] for timing in again.values())
     assert any(again[path]["rounds"] > first[path]["rounds"] for path in first)
@@ -130,7 +137,7 @@ def test_what_a_busy_machine_has_spoilt_is_measured_again_an_hour_later(toy_mode
     first = timings(home)
     for path, timing in first.items():
         slowed(path, 50, steady=False, at=timing["at"] - 4000)
-    tokens(toy_models, home, "--exact", "--speculate", "off", "-n", 1)
+    answer(toy_models, home, "--exact", "--speculate", "off", "-n", 1)
     for path, timing in timings(home).items():
         assert timing["rounds"] > first[path]["rounds"]
         assert timing["seconds"]["1"] < 50 * first[path]["seconds"]["1"]
@@ -138,13 +145,13 @@ def test_what_a_busy_machine_has_spoilt_is_measured_again_an_hour_later(toy_mode
 
 def test_widths_that_are_chosen_otherwise_than_before_are_said(toy_models, home):
     classes = [[1, 2], list(range(3, 18))]
-    tokens(toy_models, home, "--exact", "-n", 1)
-    for factor in (1, 100):
+    answer(toy_models, home, "--exact", "-n", 1)
+    for factor, fast in ((1, []), (1e-2, classes[0]), (1e-6, classes[1])):
         for path in profiles(home):  # after the first time there is one for each of the settings
-            slowed(path, factor, 3, classes, doubted=factor > 1)
-        result = specgguf("run", "-m", toy_models["endless"], "-n", 1, "--exact", "the cat", **home)
-        assert result.returncode == 0
+            slowed(path, factor, fast, classes, steady=True, doubted=False)
+        result = answer(toy_models, home, "--exact", "-n", 1)
     assert b"note: --exact: measured anew; from now on batches of 3, 4, 5, " in result.stderr
+    assert b"measured anew" not in answer(toy_models, home, "--exact", "-n", 1).stderr
 
 
 def test_doctor_tells_when_it_was_measured_and_how_noisy_it_was(toy_models, home):
@@ -166,14 +173,10 @@ def test_costs_learned_in_one_slow_minute_stand_beside_those_of_other_sittings(t
         (path,) = [p for p, r in found.items() if usual <= r["fingerprint"].items() and "sittings" in r["measurement"]]
         return path, found[path]["measurement"]["sittings"]
 
-    def answer(*options):
-        result = specgguf("run", "-m", toy_models["endless"], "-n", 40, "--seed", 1, *options, "the cat sat", **home)
-        assert result.returncode == 0
-
-    answer("--exact")  # from here on the file's hash is known
-    answer()
+    answer(toy_models, home, "--exact")  # from here on the file's hash is known
+    answer(toy_models, home)
     path, (first,) = costs()
-    answer()
+    answer(toy_models, home)
     assert len(costs()[1]) == 1  # of the same hour
     earlier = {**first, "at": first["at"] - 4000}
     (table,) = earlier["tables"].values()
@@ -181,7 +184,7 @@ def test_costs_learned_in_one_slow_minute_stand_beside_those_of_other_sittings(t
     body = json.loads(path.read_text()) | {"measurement": {"tuned": None, "sittings": [earlier]}}
     body["sha256"] = hashlib.sha256(json.dumps(body["measurement"], sort_keys=True).encode()).hexdigest()
     path.write_text(json.dumps(body))
-    answer()
+    answer(toy_models, home)
     slow, now = costs()[1]
     assert slow == earlier
     (known,) = now["tables"].values()
