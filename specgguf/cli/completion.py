@@ -22,12 +22,18 @@ def pair_names() -> Offers:
 
 
 def references(incomplete: str) -> Offers:
-    """Models of the catalogue, then the quantizations of one; GGUF files, and the folders that lead to some."""
+    """Models of the catalogue, then the quantizations of one; other programs' models; GGUF files, and folders."""
+    from specgguf.models import elsewhere
+
     name, colon, _ = incomplete.partition(":")
     models = _catalogue().models
+    if colon and name in elsewhere.PROGRAMS:
+        return [(found.reference, found.remark) for found in elsewhere.models() if not found.problem]
     if colon:
         return [(f"{name}:{quant}", "") for quant in models.get(name, ())]
-    return [*((model, ", ".join(quants)) for model, quants in models.items()), *_files(incomplete)]
+    programs = {found.reference.partition(":")[0] for found in elsewhere.models()}
+    others = [(f"{program}:", "what this program has") for program in elsewhere.PROGRAMS if program in programs]
+    return [*((model, ", ".join(quants)) for model, quants in models.items()), *others, *_files(incomplete)]
 
 
 def pairs_and_references(incomplete: str) -> Offers:

@@ -1,5 +1,6 @@
 """`specgguf doctor`: the machine, and what is known of a pair on it."""
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from specgguf.cli.opening import explain_aborts, find_draft, open_profiles, open_resolver, open_store, tuned_draft
@@ -11,9 +12,11 @@ from specgguf.cli.terminal import output
 from specgguf.errors import about
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from specgguf.exact.choice import WidthSurvey
+    from specgguf.exact.profiles import Profiles
     from specgguf.models.hub.store import Store
     from specgguf.models.references import Resolver
 
@@ -49,18 +52,33 @@ def doctor(
     if path:
         from specgguf.engine.engine import open_survey
 
-        survey = open_survey(path, resources.gpu_layers, resources.threads, open_profiles(store))
-        report |= {**_widths(survey), "costs": _costs(survey, draft)}
+        profiles = open_profiles(store)
+        survey = open_survey(path, resources.gpu_layers, resources.threads, profiles)
+        report |= _widths(survey) | _costs(survey, profiles, draft if draft != path else None)
     if json:
-        output.write_json(report)
+        output.write_json({**report, "features": library.features()})
         return
+    _show({**report, "devices": library.device_names(), "features": ", ".join(library.features())})
+
+
+def _show(report: dict[str, Any]) -> None:
+    """For people: a line for each fact, then what was measured, as tables."""
+    profiles, tuned = report.pop("profiles", []), report.pop("tuned", None)
+    if "at_once" in report:
+        at_once = report.pop("at_once")
+        report["at once"] = f"{at_once} line{'s' * (at_once > 1)} of run --lines" if at_once else "not known yet"
     for name, value in report.items():
-        if name == "profiles":
-            output.write("".join(_profile(profile) for profile in value))
-        elif name == "costs":
-            output.write("".join(_cost(cost) for cost in value))
-        else:
-            output.write(f"{name + ':':11s}{_shown(value)}\n")
+        output.write(f"{name + ':':11s}{_shown(value)}\n")
+    for profile in profiles:
+        output.write(f"\nmeasured with {profile['settings']}, {_when(profile)}\n")
+        output.write(f"widths with equal bits: {' '.join(map(_group, profile['classes']))}\n")
+        _table({"ms": profile["seconds"]})
+    if tuned:
+        output.write(f"\nmeasured by tune, {_when(tuned)}\n")
+        _table({f"ms at {name}": table["times"] for name, table in tuned["depths"].items()})
+        for name, table in tuned["depths"].items():
+            for drafter, times in table["drafters"].items():
+                output.write(f"draft step ({drafter}) at {name}: {1000 * times['step']:.1f} ms\n")
 
 
 def _shown(value: object) -> object:
@@ -110,7 +128,7 @@ def _widths(survey: "WidthSurvey") -> dict[str, Any]:
     choice = survey.recall(list(found))
     return {
         "profiles": [
-            {"settings": str(arithmetic), "classes": known.classes, "seconds": known.seconds}
+            {"settings": str(arithmetic), "classes": known.classes, **known.timing.to_json()}
             for arithmetic, known in found.items()
             if known
         ],
@@ -118,41 +136,53 @@ def _widths(survey: "WidthSurvey") -> dict[str, Any]:
     }
 
 
-def _profile(profile: dict[str, Any]) -> str:
-    seconds = profile["seconds"]
-    costs = ", ".join(f"{width}: {seconds[width] / seconds[1]:.2f}" for width in seconds)
-    classes = " ".join("{" + ",".join(map(str, group)) + "}" for group in profile["classes"])
-    return (
-        f"measured with {profile['settings']}\n"
-        f"  widths with equal bits  {classes}\n"
-        f"  time by width           {costs} (width 1: {seconds[1] * 1000:.1f} ms)\n"
-    )
-
-
-def _costs(survey: "WidthSurvey", draft: "Path | None") -> list[dict[str, Any]]:
-    """What batches and draft steps cost, as `tune` and answers have found, in seconds."""
+def _costs(survey: "WidthSurvey", profiles: "Profiles", draft: "Path | None") -> dict[str, Any]:
+    """What is remembered of costs with this draft, in the usual settings."""
     from specgguf.engine.memory import CostStore
+    from specgguf.engine.settings import MAX_PARALLEL
     from specgguf.exact.choice import candidates
-    from specgguf.speculative.policy.depths import least_depth
+    from specgguf.speculative.policy.depths import CostsByDepth, depths_of
 
-    return [
-        {
-            "settings": str(arithmetic),
-            "depth": least_depth(level),
-            "width_s": dict(sorted(table["times"].items())),
-            "draft_step_s": {
-                name: times["step"] for name, times in table.get("drafters", {}).items() if "step" in times
-            },
-        }
-        for arithmetic in candidates(None, None)
-        for level, table in sorted(CostStore(survey, arithmetic, survey.profiles).load(draft, None).items())
+    usual = candidates(None, None)[0]
+    costs = CostStore(survey, usual, profiles)
+    tables, tuned = costs.load(draft, survey.known(usual)), costs.tuned(draft)
+    at_once = CostsByDepth(MAX_PARALLEL - 1, tables).at(0).most_productive(MAX_PARALLEL) if tables else None
+    if tuned is None:
+        return {"at_once": at_once, "tuned": None}
+    depths = {depths_of(level): table for level, table in tuned.tables.items()}
+    return {
+        "at_once": at_once,
+        "tuned": {"depths": depths, "at": tuned.at, "noise": tuned.noise, "steady": tuned.steady},
+    }
+
+
+def _when(found: dict[str, Any]) -> str:
+    """When something was measured, and how noisy it was."""
+    parts = [f"{datetime.fromtimestamp(found['at']).astimezone():%Y-%m-%d %H:%M}"]
+    if "rounds" in found:
+        parts.append(f"{found['rounds']} rounds")
+    parts.append(f"noise {found['noise']:.0%}")
+    if not found["steady"]:
+        parts.append("the machine was busy")
+    if found.get("doubted"):
+        parts.append("batches were faster since: the next run with --exact measures them anew")
+    return ", ".join(parts)
+
+
+def _group(widths: "Sequence[int]") -> str:
+    return "{" + ",".join(map(str, widths)) + "}"
+
+
+def _table(columns: "dict[str, dict[int, float]]") -> None:
+    """Milliseconds by width, and how the first column compares with its narrowest width."""
+    first = next(iter(columns.values()))
+    least = first[min(first)]
+    rows = [
+        [
+            str(width),
+            *(f"{1000 * times[width]:.2f}" if width in times else "" for times in columns.values()),
+            f"{first[width] / least:.2f}",
+        ]
+        for width in first
     ]
-
-
-def _cost(cost: dict[str, Any]) -> str:
-    widths = ", ".join(f"{width}: {1000 * seconds:.1f}" for width, seconds in cost["width_s"].items())
-    steps = ", ".join(f"{name} {1000 * seconds:.1f}" for name, seconds in cost["draft_step_s"].items())
-    return (
-        f"batches after {cost['depth']} or more tokens, with {cost['settings']}\n"
-        f"  ms by width             {widths}\n" + (f"  ms of a draft step      {steps}\n" if steps else "")
-    )
+    output.table([["width", *columns, "relative"], *rows], left=0, bars=list(first.values()))

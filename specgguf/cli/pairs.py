@@ -1,5 +1,6 @@
 """`specgguf pairs`: the catalogue, what of it is on this machine, and which drafts fit a target."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,19 +39,25 @@ def pairs(
             autocompletion=pair_names,
         ),
     ] = None,
+    here: Annotated[
+        bool,
+        typer.Option("--here", help="List the models on this machine, other programs' too, and what drafts for each."),
+    ] = False,
     yes: Yes = False,
     offline: Offline = False,
     json: Json = False,
 ) -> None:
     """List the pairs of models.toml: what they are for, their sizes, and what is on this machine."""
-    if target and remove:
-        raise UsageError("--for and --remove exclude each other", "give one of them")
+    if sum(map(bool, (target, remove, here))) > 1:
+        raise UsageError("--for, --here and --remove exclude each other", "give one of them")
     store = open_store(offline)
     resolver = open_resolver(store)
     if remove:
         _remove(resolver.catalogue, store, remove, yes, json)
     elif target:
         _show_drafts(resolver, store, target, json)
+    elif here:
+        _show_here(resolver.catalogue, store, json)
     else:
         _show_pairs(resolver.catalogue, store, json)
 
@@ -60,11 +67,16 @@ def _show_pairs(catalogue: "Catalogue", store: "Store", json: bool) -> None:
     if json:
         output.write_json(rows)
         return
-    width = max(len(row["name"]) for row in rows)
-    for row in rows:
-        mark = "*" if row["default"] else " "
-        size = f"{row['target']['size'] / 1e9:5.1f} + {row['draft']['size'] / 1e9:3.1f} GB"
-        output.write(f"{mark} {row['name']:{width}}  {size}  {_roles_on_disk(row):11s}  {row['purpose']}\n")
+    cells = [
+        [
+            f"{'*' if row['default'] else ' '} {row['name']}",
+            f"{row['target']['size'] / 1e9:5.1f} + {row['draft']['size'] / 1e9:3.1f}",
+            _roles_on_disk(row),
+            row["purpose"],
+        ]
+        for row in rows
+    ]
+    output.table([["  pair", "GB target + draft", "here", "for"], *cells], left=4)
 
 
 def _row(catalogue: "Catalogue", store: "Store", name: str) -> dict[str, Any]:
@@ -97,12 +109,30 @@ def _show_drafts(resolver: "Resolver", store: "Store", reference: str, json: boo
     if json:
         output.write_json([_judged(candidate) for candidate in found])
         return
-    width = max(len(candidate.reference) for candidate in found)
-    for candidate in found:
-        verdict = candidate.report.verdict if candidate.report else "not judged"
-        here = "on disk" if candidate.path else ""
-        line = f"{candidate.reference:{width}}  {candidate.size / 1e9:4.1f} GB  {here:7s}  {verdict:12s}  "
-        output.write(f"{line}{candidate.problem or _kind(candidate)}".rstrip() + "\n")
+    cells = [
+        [
+            candidate.reference,
+            f"{candidate.size / 1e9:4.1f}",
+            "on disk" if candidate.path else "",
+            candidate.report.verdict if candidate.report else "not judged",
+            candidate.problem or _kind(candidate),
+        ]
+        for candidate in found
+    ]
+    output.table([["draft", "GB", "here", "tokenizer", "why not, or what it is"], *cells], left=5)
+
+
+def _show_here(catalogue: "Catalogue", store: "Store", json: bool) -> None:
+    from specgguf.models.pairing import models_here
+
+    found = models_here(catalogue, store)
+    if json:
+        output.write_json(
+            [{**asdict(model), "path": str(model.path), "remark": model.remark or None} for model in found]
+        )
+        return
+    cells = [[model.reference, f"{model.size / 1e9:4.1f}", model.draft or "", model.remark] for model in found]
+    output.table([["model", "GB", "draft that fits", ""], *cells], left=4)
 
 
 def _kind(candidate: "Candidate") -> str:

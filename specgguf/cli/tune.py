@@ -72,6 +72,8 @@ def _tune(store: "Store", models: Models, settings: EngineSettings, yes: bool, j
             "target": engine.target.header.path.name,
             "draft": engine.draft.header.path.name if engine.draft else None,
             "width_s": found.width_s,
+            "noise": found.noise,
+            "steady": found.steady,
             "at_once": found.costs(min(found.width_s)).most_productive(max(engine.max_width, 1)),
             "draft_step_s": {depth: steps["model"] for depth, steps in found.step_s.items() if "model" in steps},
             "requantized_draft": None,
@@ -84,6 +86,8 @@ def _tune(store: "Store", models: Models, settings: EngineSettings, yes: bool, j
             output.write_json(report)
         else:
             _show(found)
+        if not found.steady:
+            output.note("this machine was busy: rounds did not agree; run it again when nothing else runs")
         advice = report["requantized_draft"]
         if source and advice and advice["saving"]:
             _offer(store, engine, source, found, advice["saving"], yes)
@@ -124,7 +128,6 @@ def _offer(
 ) -> None:
     from specgguf.measure.tune import advice_key
     from specgguf.models.files import DerivedFile
-    from specgguf.speculative.policy.depths import by_level
 
     better = DerivedFile(source, _FAST_QUANT, as_draft=True)
     output.note(f"{better.name} takes {saving:.0%} less time a step on this machine; a draft changes speed, never text")
@@ -135,7 +138,7 @@ def _offer(
         (path,) = store.provide([better])
         open_profiles(store).save(advice_key(store.digests.of(store.provide([source])[0])), {"quant": _FAST_QUANT})
         engine.costs.hash_files(path)
-        engine.costs.save(path, by_level(found.tables(1 - saving)))
+        engine.costs.save_tuned(path, found.remembered(1 - saving))
         output.note(f"from now on {path} drafts where no --draft or --draft-quant says otherwise")
 
 
@@ -157,6 +160,7 @@ def _show(found: "Tuned") -> None:
     size = costs.most_productive(max(first))
     gain = f"{costs.throughput(size):.1f} tokens/s, one alone {costs.throughput(1):.1f}"
     output.write(f"most with run --lines: {size} at once, {gain}\n")
+    output.write(f"rounds took {found.noise:.0%} longer than the least, usually\n")
     for depth, steps in found.step_s.items():
         for drafter, seconds in steps.items():
             output.write(f"draft step ({drafter}) after {depth} tokens: {1000 * seconds:.1f} ms\n")

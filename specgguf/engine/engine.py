@@ -1,7 +1,7 @@
 """Composition root: opens a target and its draft, and generates with them."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +12,10 @@ from specgguf.engine.checks import check_ctx, check_parity, has_own_heads, num_l
 from specgguf.engine.contexts import Contexts
 from specgguf.engine.generation import Generation
 from specgguf.engine.heads import load_draft
-from specgguf.engine.memory import CostStore, Memory
+from specgguf.engine.memory import CostStore, Memory, TunedCosts
 from specgguf.engine.settings import MAX_PARALLEL, EngineSettings, Mode
 from specgguf.errors import ContextError, ModelError, UsageError, about
-from specgguf.exact.choice import WidthSurvey, candidates
+from specgguf.exact.choice import ExactChoice, WidthSurvey, candidates
 from specgguf.exact.profiles import Profiles
 from specgguf.headers.heads import DraftKind
 from specgguf.llama import library
@@ -28,7 +28,6 @@ from specgguf.speculative.context import Rollback, common_prefix
 from specgguf.speculative.controller import Auto, Controller, Fixed, Plain, Switch
 from specgguf.speculative.drafter import Drafter
 from specgguf.speculative.loop import Round, begin, speculate
-from specgguf.speculative.policy.depths import by_level
 from specgguf.speculative.sequence import Chooser, TokenSequence
 from specgguf.speculative.together import Together
 
@@ -89,7 +88,7 @@ class Engine:
         self.parity = check_parity(target_header, draft_header, on_notice)
         self.num_threads = settings.n_threads or library.num_physical_cores()
         survey = WidthSurvey(target_header, layers, self.num_threads, profiles, on_progress)
-        self.exact_choice = survey.choose(self._arithmetics) if settings.exact else None
+        self.exact_choice = self._choose(survey) if settings.exact else None
         """The widths and settings of exact mode."""
         self.widths = self.exact_choice.widths if self.exact_choice else ()
         """The only widths that batches may have; all if empty."""
@@ -123,6 +122,13 @@ class Engine:
         tables = self.costs.load(self.draft.header.path if self.draft else None, measured)
         self.memory = Memory(self.max_width - 1, self.widths, vocab.eog, vocab.num_tokens, tables)
         """What is remembered from text to text."""
+
+    def _choose(self, survey: WidthSurvey) -> ExactChoice:
+        """The widths and settings of exact mode; the user should know where they are no longer those of before."""
+        before, choice = survey.kept(self._arithmetics), survey.choose(self._arithmetics)
+        if before and before != choice.kept:
+            self.on_notice(f"--exact: measured anew; from now on {choice.settings}: near-ties may now go another way")
+        return choice
 
     @property
     def cache_types(self) -> tuple[str, str]:
@@ -269,16 +275,12 @@ class Engine:
         if self.mode in (Mode.AUTO, Mode.NGRAM):
             self.memory.add_texts(texts)
 
-    def learn_costs(self, tables: Mapping[int, Mapping[str, Any]]) -> None:
-        """Start with these costs from now on, and forget what was learned about drafts.
-
-        `tables`: by depth of the context, the arguments of `WidthCosts`.
-        """
+    def learn_costs(self, found: TunedCosts) -> None:
+        """Start with these costs from now on, and forget what was learned about drafts."""
         draft = self.draft.header.path if self.draft else None
         self.costs.hash_files(draft)
-        levels = by_level(tables)
-        self.costs.save(draft, levels)
-        self.memory.learn_anew(levels)
+        self.costs.save_tuned(draft, found)
+        self.memory.learn_anew(found.tables)
 
     def describe(self) -> list[str]:
         """The settings in effect, a line each."""

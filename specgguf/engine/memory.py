@@ -1,15 +1,32 @@
 """What is remembered from text to text, and of costs from run to run."""
 
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from specgguf.drafters.ngram import NgramDrafter
+from specgguf.engine.sittings import Tables, add_sitting, from_json, known_times, usual
 from specgguf.exact.choice import Arithmetic, WidthSurvey
 from specgguf.exact.classes import Measurement
 from specgguf.exact.profiles import Fingerprint, Profiles
+from specgguf.exact.timing import is_sensible
 from specgguf.speculative.policy.depths import level_of
 from specgguf.speculative.policy.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class TunedCosts:
+    """What `tune` measured."""
+
+    tables: Tables
+    noise: float = 0.0
+    """How much longer than the least a round took, usually: 0.1 is a tenth."""
+    steady: bool = True
+    """Whether rounds agreed."""
+    at: float = field(default_factory=time.time)
+    """When, in seconds since 1970."""
 
 
 class CostStore:
@@ -22,24 +39,53 @@ class CostStore:
         self._profiles = profiles
 
     def load(self, draft: Path | None, measured: Measurement | None) -> dict[int, dict[str, Any]]:
-        """As `Policy` takes it; where nothing was saved, how the widths compared when they were measured."""
-        key = self._key(draft)
-        found = self._profiles.load(key) if key else None
-        if found:
-            return {
-                int(level): {**table, "times": {int(width): seconds for width, seconds in table["times"].items()}}
-                for level, table in found.items()
-            }
-        return {level_of(0): {"times": measured.seconds}} if measured else {}
+        """By depth, as `Policy` takes it; where nothing was saved, how the widths compared when they were measured."""
+        found = self.recall(draft)
+        if found or measured is None or measured.timing.doubted or not is_sensible(measured.seconds):
+            return found
+        return {level_of(0): {"times": measured.seconds}}
 
-    def save(self, draft: Path | None, tables: Mapping[int, Mapping[str, Any]]) -> None:
-        """`tables`: as `Policy.tables` gives them.
+    def recall(self, draft: Path | None) -> dict[int, dict[str, Any]]:
+        """What was saved, by depth; nothing if that is not known."""
+        tuned, sittings = self._saved(draft)
+        return usual([*([tuned.tables] if tuned else []), *(sitting["tables"] for sitting in sittings)])
 
-        Nothing is saved where a file would have to be read to know its hash.
+    def tuned(self, draft: Path | None) -> TunedCosts | None:
+        """What `tune` has measured."""
+        return self._saved(draft)[0]
+
+    def save(self, draft: Path | None, tables: Tables) -> None:
+        """Remember what was learned in passing, beside what earlier runs have learned.
+
+        `tables`: by depth, as `Policy.tables` gives them. Nothing is saved where a file would have to be read to know
+        its hash.
         """
         key = self._key(draft)
         if key:
-            self._profiles.save(key, {level: dict(table) for level, table in tables.items()})
+            tuned, sittings = self._saved(draft)
+            self._save(key, tuned, add_sitting(sittings, tables, time.time()))
+            self._survey.compare(self._arithmetic, known_times(tables.get(level_of(0), {"times": {}})))
+
+    def save_tuned(self, draft: Path | None, found: TunedCosts) -> None:
+        """Remember what was measured on purpose; instead of what was learned, unless the machine was busy."""
+        key = self._key(draft)
+        if key:
+            self._save(key, found, [] if found.steady else self._saved(draft)[1])
+
+    def _saved(self, draft: Path | None) -> tuple[TunedCosts | None, list[Mapping[str, Any]]]:
+        """What was tuned, and the sittings."""
+        key = self._key(draft)
+        found = self._profiles.load(key) if key else None
+        if not found:
+            return None, []
+        tuned = found["tuned"]
+        sittings: list[Mapping[str, Any]] = [
+            {**sitting, "tables": from_json(sitting["tables"])} for sitting in found["sittings"]
+        ]
+        return TunedCosts(**{**tuned, "tables": from_json(tuned["tables"])}) if tuned else None, sittings
+
+    def _save(self, key: Fingerprint, tuned: TunedCosts | None, sittings: Sequence[Mapping[str, Any]]) -> None:
+        self._profiles.save(key, {"tuned": asdict(tuned) if tuned else None, "sittings": sittings})
 
     def hash_files(self, draft: Path | None) -> None:
         """Read the files if need be, so that their costs can be saved."""
@@ -50,7 +96,7 @@ class CostStore:
         digests = [self._profiles.known_digest(file) for file in (self._survey.header.path, draft) if file]
         if None in digests:
             return None
-        what = "costs by depth and drafter"
+        what = "costs by sitting, depth and drafter"
         return {**self._survey.fingerprint(self._arithmetic), "draft": str(digests[1:]), "what": what}
 
 

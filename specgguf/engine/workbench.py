@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from specgguf.engine.engine import Engine
 from specgguf.exact.choice import MAX_WIDTH
+from specgguf.exact.timing import time_widths
 from specgguf.sampling.sampler import Sampler
-from specgguf.speculative.context import Context, Part
+from specgguf.speculative.context import Part
 from specgguf.speculative.controller import Fixed, Plain
 from specgguf.speculative.drafter import Drafter
 from specgguf.speculative.loop import begin
@@ -84,16 +85,3 @@ class Workbench:
         ]
         tokens = list(tokens) * -(-(self.engine.max_width + 1) // len(tokens))
         return time_widths(self._target, tokens[: self.n_ctx], widths)
-
-
-def time_widths(context: Context, tokens: Sequence[int], widths: Sequence[int]) -> dict[int, float]:
-    """Seconds of a batch by width: the last of `tokens`, as many as the widest has, decoded after the others."""
-    depth = len(tokens) - max(widths)
-    context.sync(0, tokens[:depth])
-    seconds = {}
-    for width in widths:
-        begin_s = context.decode_s
-        context.decode([Part(0, tokens[depth : depth + width], width)])
-        seconds[width] = context.decode_s - begin_s
-        context.truncate(0, depth)
-    return seconds

@@ -4,13 +4,14 @@ The choice depends on target, machine and settings alone, never on the draft: it
 so the text.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 
 from specgguf.errors import UsageError
-from specgguf.exact.classes import Measurement, expected_speed, measure
+from specgguf.exact.classes import Measurement, expected_speed, measure, measure_times
 from specgguf.exact.profiles import Fingerprint, Profiles
+from specgguf.exact.timing import Times, Timing
 from specgguf.llama import library
 from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.model import Model
@@ -23,6 +24,12 @@ _DEPTHS = (32, 600)
 """Cells in the cache while measuring: llama.cpp's kernels change at 256 and 512."""
 _CHUNK = 512
 """Tokens of a batch while these cells are filled."""
+
+
+_CLEARLY = 1.2
+"""Another choice changes the text: it must promise to be so many times as fast."""
+Kept = tuple[str, tuple[int, ...]]
+"""Settings and widths, as a choice is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,11 @@ class ExactChoice:
     widths: tuple[int, ...]
     plain_cost: float
     """Time of a token of plain decoding, relative to the usual settings."""
+
+    @property
+    def kept(self) -> Kept:
+        """As it is remembered."""
+        return str(self.arithmetic), self.widths
 
     @property
     def settings(self) -> str:
@@ -86,28 +98,67 @@ class WidthSurvey:
         found = self.profiles.load(self.fingerprint(arithmetic))
         if found is None:
             return None
-        return Measurement(tuple(map(tuple, found["classes"])), {int(n): s for n, s in found["seconds"].items()})
+        return Measurement(tuple(map(tuple, found["classes"])), Timing.from_json(found["timing"]))
+
+    def compare(self, arithmetic: Arithmetic, seen: Times) -> None:
+        """Have the times measured anew, the next time they matter, where rounds since were much faster."""
+        known = self.known(arithmetic)
+        if known and known.timing.disagrees(seen):
+            self._save(arithmetic, replace(known, timing=replace(known.timing, doubted=True)))
 
     def choose(self, arithmetics: list[Arithmetic]) -> ExactChoice:
-        """The widths and settings with the best speed to be expected; measures what is not known yet.
+        """The widths and settings with the best speed to be expected; measures what is not known yet, or in doubt.
 
         Raises UsageError where no class of widths leaves room for a draft.
         """
         self.profiles.digest_of(self.header.path)
         measured = {}
         for arithmetic in arithmetics:
-            measured[arithmetic] = self.known(arithmetic) or self._measure(arithmetic)
+            known = self.known(arithmetic)
+            measured[arithmetic] = self._measure(arithmetic, known) if not known or known.timing.is_due else known
             if measured[arithmetic].agree(MAX_WIDTH):
                 break  # all widths agree: nothing can be better
-        return _best(measured)
+        choice = _best(measured, self.kept(arithmetics))
+        self.profiles.save(self._choice_key(arithmetics), choice.kept)
+        return choice
 
     def recall(self, arithmetics: list[Arithmetic]) -> ExactChoice | None:
         """What `choose` would answer, if it need not measure."""
         known = {arithmetic: found for arithmetic in arithmetics if (found := self.known(arithmetic))}
         complete = any(found.agree(MAX_WIDTH) for found in known.values())
-        return _best(known) if complete or len(known) == len(arithmetics) else None
+        return _best(known, self.kept(arithmetics)) if complete or len(known) == len(arithmetics) else None
 
-    def _measure(self, arithmetic: Arithmetic) -> Measurement:
+    def kept(self, arithmetics: list[Arithmetic]) -> Kept | None:
+        """What was chosen before."""
+        found = self.profiles.load(self._choice_key(arithmetics))
+        return (found[0], tuple(found[1])) if found else None
+
+    def _choice_key(self, arithmetics: list[Arithmetic]) -> Fingerprint:
+        return {**self.fingerprint(arithmetics[0]), "what": "exact choice", "of": "; ".join(map(str, arithmetics))}
+
+    def _measure(self, arithmetic: Arithmetic, known: Measurement | None) -> Measurement:
+        """All of it, or where bits are known only the times; saved."""
+        what = f"comparing batch widths: {arithmetic}"
+
+        def on_progress(done: int, total: int) -> None:
+            self.on_progress(what, done, total)
+
+        with self._opened(arithmetic) as (context, text):
+            if known:
+                again = measure_times(context, text, _DEPTHS[0], MAX_WIDTH, on_progress)
+                found = replace(known, timing=known.timing.merge(again))
+            else:
+                found = measure(context, text, _DEPTHS, MAX_WIDTH, on_progress)
+        self._save(arithmetic, found)
+        return found
+
+    def _save(self, arithmetic: Arithmetic, found: Measurement) -> None:
+        record = {"classes": found.classes, "timing": found.timing.to_json()}
+        self.profiles.save(self.fingerprint(arithmetic), record)
+
+    @contextmanager
+    def _opened(self, arithmetic: Arithmetic) -> Iterator[tuple[LlamaContext, list[int]]]:
+        """A context to measure with, and a text that fills it."""
         with ExitStack() as resources:
             model = resources.enter_context(closing(Model(self.header, self.n_gpu_layers, repack=arithmetic.repack)))
             num_tokens = max(_DEPTHS) + MAX_WIDTH
@@ -120,17 +171,8 @@ class WidthSurvey:
                 n_batch=_CHUNK,
             )
             context = resources.enter_context(closing(LlamaContext(model, settings)))
-            text = [(7919 * i + 104729) % model.vocab.num_tokens for i in range(num_tokens)]  # any ids will do
-            what = f"comparing batch widths: {arithmetic}"
-            found = measure(
-                context,
-                text,
-                _DEPTHS,
-                MAX_WIDTH,
-                lambda done, total: self.on_progress(what, done, total),
-            )
-        self.profiles.save(self.fingerprint(arithmetic), {"classes": found.classes, "seconds": found.seconds})
-        return found
+            # Any ids will do.
+            yield context, [(7919 * i + 104729) % model.vocab.num_tokens for i in range(num_tokens)]
 
     def fingerprint(self, arithmetic: Arithmetic) -> Fingerprint:
         """Everything that bits and times depend on."""
@@ -145,11 +187,12 @@ class WidthSurvey:
             "cache_type_v": arithmetic.cache_type_v,
             "depths": str(_DEPTHS),
             "max_width": MAX_WIDTH,
+            "times": "the least of several rounds",
         }
 
 
-def _best(measured: Mapping[Arithmetic, Measurement]) -> ExactChoice:
-    """The choice among what was measured, the usual settings first."""
+def _best(measured: Mapping[Arithmetic, Measurement], kept: Kept | None) -> ExactChoice:
+    """The choice among what was measured, the usual settings first; what was `kept` to, unless it is clearly slower."""
     usual_s = min(next(iter(measured.values())).seconds.values())
     choices = [
         (expected_speed(widths, found.seconds, usual_s), arithmetic, widths)
@@ -162,6 +205,9 @@ def _best(measured: Mapping[Arithmetic, Measurement]) -> ExactChoice:
             "--exact: on this device no two ways to cut a text into batches give the same bits",
             "leave out --exact, or use another device: --gpu-layers 0",
         )
-    _, arithmetic, widths = max(choices, key=lambda choice: choice[0])
+    fastest, arithmetic, widths = max(choices, key=lambda choice: choice[0])
+    for speed, settings, group in choices:
+        if (str(settings), group) == kept and speed * _CLEARLY >= fastest:
+            arithmetic, widths = settings, group
     seconds = measured[arithmetic].seconds
     return ExactChoice(arithmetic, widths, min(seconds[width] for width in widths) / usual_s)

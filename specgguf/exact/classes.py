@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
+from specgguf.exact.timing import Timing, time_rounds, time_widths
 from specgguf.speculative.context import Context, Part
 from specgguf.speculative.policy.costs import fixed_speed
 
@@ -23,8 +24,13 @@ class Measurement:
 
     classes: Partition
     """Widths with equal bits at every depth, in order; a width that does not even repeat itself is in none."""
-    seconds: dict[int, float]
-    """Time of one batch by width."""
+    timing: Timing
+    """Of one batch by width."""
+
+    @property
+    def seconds(self) -> dict[int, float]:
+        """Time of one batch by width."""
+        return self.timing.seconds
 
     def agree(self, max_width: int) -> bool:
         """Whether all widths up to `max_width` give equal bits."""
@@ -40,32 +46,56 @@ def measure(
 ) -> Measurement:
     """Decode the same tokens of `text` at every width, after contexts of `depths` tokens, and compare bytes.
 
-    After the first one twice: a width may not even repeat itself. Of the times of a width the shortest counts: what
-    else the machine does makes it slower for a while, never faster.
+    After the first one twice: a width may not even repeat itself. Both of these are rounds of timing too, and others
+    follow at the end.
 
     The rows of a whole stretch of `max_width` tokens are compared, so that the cells the widths write into the cache
     are compared too. `on_progress` is told how many widths of how many are done.
     """
     digests: dict[int, list[bytes]] = defaultdict(list)
-    times: dict[int, list[float]] = defaultdict(list)
     passes = [depths[0], *depths]
+    sweeps: list[dict[int, float]] = []
     for number, depth in enumerate(passes):
         context.sync(0, text[:depth])
+        times = {}
         for width in range(1, max_width + 1):
-            stretch = text[depth : depth + max_width]
-            digests[width].append(_stretch(context, stretch, width, times[width]))
+            digest, times[width] = _stretch(context, text[depth : depth + max_width], width)
+            digests[width].append(digest)
             on_progress(number * max_width + width, len(passes) * max_width)
+        if depth == depths[0]:
+            sweeps.append(times)
     groups: dict[tuple[bytes, ...], list[int]] = defaultdict(list)
     for width, (first, again, *_) in digests.items():
         if first == again:
             groups[tuple(digests[width])].append(width)
-    return Measurement(tuple(map(tuple, groups.values())), {width: min(times[width]) for width in times})
+    return Measurement(
+        tuple(map(tuple, groups.values())), measure_times(context, text, depths[0], max_width, on_progress, sweeps)
+    )
 
 
-def _stretch(context: Context, tokens: Sequence[int], width: int, times: list[float]) -> bytes:
-    """A digest of the logits of all `tokens`, decoded `width` at a time; the context is left as it was."""
+def measure_times(
+    context: Context,
+    text: Sequence[int],
+    depth: int,
+    max_width: int,
+    on_progress: Callable[[int, int], object],
+    begun: Sequence[dict[int, float]] = (),
+) -> Timing:
+    """What batches of 1 to `max_width` tokens of `text` cost after `depth` tokens; `begun`: rounds made already."""
+
+    def sweep() -> dict[int, float]:
+        return time_widths(context, text[: depth + max_width], range(1, max_width + 1))
+
+    return time_rounds(sweep, lambda rounds: on_progress(rounds, rounds + 1), begun)
+
+
+def _stretch(context: Context, tokens: Sequence[int], width: int) -> tuple[bytes, float]:
+    """A digest of the logits of all `tokens`, decoded `width` at a time, and the shortest time of a batch.
+
+    The context is left as it was.
+    """
     depth = len(context.tokens[0])
-    digest = hashlib.sha256()
+    digest, times = hashlib.sha256(), []
     for start in range(0, len(tokens), width):
         begin_s = context.decode_s
         part = tokens[start : start + width]
@@ -73,7 +103,7 @@ def _stretch(context: Context, tokens: Sequence[int], width: int, times: list[fl
         times.append(context.decode_s - begin_s)
         digest.update(evaluated.logits.tobytes())
     context.truncate(0, depth)
-    return digest.digest()
+    return digest.digest(), min(times)
 
 
 _DRAFTS = ((0.7, 0.35), (0.9, 0.0))

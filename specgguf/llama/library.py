@@ -100,14 +100,24 @@ def gpu_available() -> bool:
 
 def devices() -> str:
     """One line: the devices that llama.cpp can use here, and the processor's features."""
+    return f"{device_names()} ({lib.llama_print_system_info().decode().strip(' |')})"
+
+
+def features() -> list[str]:
+    """What llama.cpp uses of the processor, and of the backends: `AVX2`, `ARCHS = 900`."""
+    found = lib.llama_print_system_info().decode().split("|")
+    return [feature.strip().removesuffix(" = 1") for feature in found if feature.strip()]
+
+
+def device_names() -> str:
+    """One line: the devices that llama.cpp can use here."""
     for function, result in (("get", ctypes.c_void_p), ("name", ctypes.c_char_p), ("description", ctypes.c_char_p)):
         getattr(ggml, f"ggml_backend_dev_{function}").restype = result
     found = [ctypes.c_void_p(ggml.ggml_backend_dev_get(i)) for i in range(ggml.ggml_backend_dev_count())]
-    names = [
+    return "; ".join(
         f"{ggml.ggml_backend_dev_name(device).decode()}: {ggml.ggml_backend_dev_description(device).decode()}"
         for device in found
-    ]
-    return f"{'; '.join(names)} ({lib.llama_print_system_info().decode().strip(' |')})"
+    )
 
 
 def backends() -> list[str]:

@@ -3,15 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from specgguf.engine.checks import num_layers
 from specgguf.engine.engine import Engine
+from specgguf.engine.memory import TunedCosts
 from specgguf.engine.settings import N_BATCH, EngineSettings
-from specgguf.engine.workbench import Workbench, time_widths
+from specgguf.engine.workbench import Workbench
 from specgguf.exact.choice import MAX_WIDTH
 from specgguf.exact.profiles import Fingerprint
+from specgguf.exact.timing import Timing, agree, time_rounds, time_widths
 from specgguf.llama import library
 from specgguf.llama.context import ContextSettings, LlamaContext
 from specgguf.llama.model import Model
@@ -19,6 +22,7 @@ from specgguf.measure.prompts import BENCH, built_in
 from specgguf.models.header import ModelHeader
 from specgguf.speculative.drafter import while_possible
 from specgguf.speculative.policy.costs import DrafterTimes, WidthCosts, fixed_speed
+from specgguf.speculative.policy.depths import by_level
 from specgguf.speculative.sequence import TokenSequence
 
 DEPTHS = (128, 3000)
@@ -37,13 +41,32 @@ Progress = Callable[[int, int], object]
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """Seconds of a batch of the target by context depth and width, and of a step of each drafter by depth."""
+    """What batches of the target cost by context depth, and seconds of a step of each drafter by depth."""
 
-    width_s: dict[int, dict[int, float]]
+    timings: dict[int, Timing]
     step_s: dict[int, dict[str, float]]
 
+    @property
+    def width_s(self) -> dict[int, dict[int, float]]:
+        """Seconds of a batch by depth and width."""
+        return {depth: timing.seconds for depth, timing in self.timings.items()}
+
+    @property
+    def noise(self) -> float:
+        """How much longer than the least a round took, usually: 0.1 is a tenth."""
+        return max(timing.noise for timing in self.timings.values())
+
+    @property
+    def steady(self) -> bool:
+        """Whether rounds agreed."""
+        return all(timing.steady for timing in self.timings.values())
+
+    def remembered(self, share: float = 1.0) -> TunedCosts:
+        """As the engine remembers it, for drafters that take this share of the time."""
+        return TunedCosts(by_level(self.tables(share)), self.noise, self.steady)
+
     def tables(self, share: float = 1.0) -> dict[int, dict[str, Any]]:
-        """As the engine remembers them, for drafters that take this share of the time."""
+        """By depth, the arguments of `WidthCosts`, for drafters that take this share of the time."""
         return {depth: {"times": times, "drafters": self._steps(depth, share)} for depth, times in self.width_s.items()}
 
     def costs(self, depth: int) -> WidthCosts:
@@ -62,21 +85,31 @@ def tune(engine: Engine, on_progress: Progress) -> Tuned:
     workbench = Workbench(engine, engine.n_ctx_for(1, None))
     depths = [depth for depth in DEPTHS if depth + MAX_WIDTH <= workbench.n_ctx] or [workbench.n_ctx - MAX_WIDTH]
     tuned = Tuned({}, {})
+
+    def sweep(depth: int, steps: dict[str, list[float]]) -> dict[int, float]:
+        times = workbench.time_widths(text[: depth + engine.max_width])
+        for drafter in workbench.drafters():
+            sequence = TokenSequence(text[:depth], sampler, depth + _STEPS)
+            (draft,) = drafter.draft([sequence], [_STEPS], while_possible)
+            if draft.tokens:
+                steps.setdefault(drafter.name, []).append(draft.seconds / len(draft.tokens))
+        return times
+
     for number, depth in enumerate(depths):
-        sweeps, steps = [], dict[str, list[float]]()
-        for repeat in range(REPEATS + 1):
-            on_progress(number * (REPEATS + 1) + repeat, len(depths) * (REPEATS + 1))
-            sweeps.append(workbench.time_widths(text[: depth + engine.max_width]))
-            for drafter in workbench.drafters():
-                sequence = TokenSequence(text[:depth], sampler, depth + _STEPS)
-                (draft,) = drafter.draft([sequence], [_STEPS], while_possible)
-                if draft.tokens and repeat:  # the first of each has filled the caches
-                    steps.setdefault(drafter.name, []).append(draft.seconds / len(draft.tokens))
-        tuned.width_s[depth] = _shortest(sweeps[1:])
+        sweep(depth, {})  # fills the caches
+        steps = dict[str, list[float]]()
+        show = partial(_show_rounds, on_progress, number, len(depths))
+        tuned.timings[depth] = time_rounds(partial(sweep, depth, steps), show, least=REPEATS)
         tuned.step_s[depth] = {name: min(seconds) for name, seconds in steps.items()}
     on_progress(1, 1)
-    engine.learn_costs(tuned.tables())
+    engine.learn_costs(tuned.remembered())
     return tuned
+
+
+def _show_rounds(on_progress: Progress, number: int, count: int, rounds: int) -> None:
+    """Of the depth `number` of so many, so many rounds are done: of one that takes longer a part is left."""
+    share = rounds / max(REPEATS, rounds + 1)
+    on_progress(round(100 * (number + share)), 100 * count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,22 +151,25 @@ def file_times(
         )
         context = resources.enter_context(closing(LlamaContext(model, settings)))
         text = _text(model.vocab.tokenize)[: DEPTHS[0] + max(widths)]
-        sweeps = []
-        for repeat in range(repeats + 1):
-            on_progress(repeat, repeats + 1)
-            sweeps.append(time_widths(context, text, widths))
-        return _shortest(sweeps[1:])
+        time_widths(context, text, widths)  # fills the cache
+        show = partial(_show_rounds, on_progress, 0, 1)
+        return time_rounds(partial(time_widths, context, text, widths), show, least=repeats).seconds
 
 
 def draft_saving(published: Path, requantized: Path, place: Place, on_progress: Progress) -> float:
-    """The share of a step that requantizing saves, measured in turns; 0 if that is too little to matter."""
+    """The share of a step that requantizing saves, measured in turns until they agree.
+
+    0 if that is too little to matter, or if they never do.
+    """
     times: dict[Path, list[float]] = {published: [], requantized: []}
-    for turn in range(2):
+    for turn in range(REPEATS):
         for number, path in enumerate(times):
-            on_progress(2 * turn + number, 4)
+            on_progress(2 * turn + number, 2 * REPEATS)
             times[path].append(file_times(path, "draft", place, [1], _STEPS * REPEATS, lambda *_: None)[1])
+        if all(map(agree, times.values())):
+            break
     share = min(times[requantized]) / min(times[published])
-    return 1 - share if share <= _WORTH_IT else 0.0
+    return 1 - share if share <= _WORTH_IT and all(map(agree, times.values())) else 0.0
 
 
 def best_fixed(times: Mapping[int, float], step_s: float) -> tuple[float, int]:
@@ -144,11 +180,6 @@ def best_fixed(times: Mapping[int, float], step_s: float) -> tuple[float, int]:
 def advice_key(digest: str) -> Fingerprint:
     """Under what it is remembered how a draft, by its hash, is better requantized."""
     return {"what": "draft", "model": digest, "llama.cpp": library.version(), "device": library.devices()}
-
-
-def _shortest(sweeps: Sequence[Mapping[int, float]]) -> dict[int, float]:
-    """The shortest time by width. Nothing makes a batch fast by accident."""
-    return {width: min(sweep[width] for sweep in sweeps) for width in sweeps[0]}
 
 
 def _text(tokenize: Callable[[str], list[int]]) -> list[int]:

@@ -1,6 +1,6 @@
 """Which drafts fit a target: of the catalogue, and the target's own MTP layers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from specgguf.errors import SpecggufError, UnreachableError
 from specgguf.headers.fitting import check_head
 from specgguf.headers.heads import DraftKind, kind_of, num_nextn_layers
 from specgguf.headers.parity import Parity, ParityReport
+from specgguf.models import elsewhere
 from specgguf.models.catalogue import Catalogue
 from specgguf.models.header import ModelHeader
 from specgguf.models.hub.headers import read_header
@@ -78,6 +79,54 @@ def draft_on_disk(target: ModelHeader, catalogue: Catalogue, store: Store) -> Ca
     others = (c for c in candidates(target, catalogue, store, on_disk_only=True) if c.reference != ITSELF)
     found = [c for c in others if c.fits and c.size <= largest]
     return min(found, key=lambda candidate: candidate.size, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelHere:
+    """A model on this machine, `size` in bytes; `draft`: the smallest one here that fits; `remark`: what to know."""
+
+    reference: str
+    path: Path
+    size: int
+    draft: str | None
+    remark: str
+
+
+def models_here(catalogue: Catalogue, store: Store) -> list[ModelHere]:
+    """What of the catalogue is here, then what other programs have."""
+    found = [
+        elsewhere.Found(f"{name}:{quant}", path)
+        for name, files in catalogue.models.items()
+        for quant, file in files.items()
+        if (path := store.find(file))
+    ]
+    found += elsewhere.models()
+    headers, remarks = dict[str, ModelHeader](), dict[str, str]()
+    for one in found:
+        remarks[one.reference] = one.problem or one.remark
+        if not one.problem:
+            try:
+                headers[one.reference] = ModelHeader.of_file(one.path, "draft")
+            except SpecggufError as error:
+                remarks[one.reference] = error.message
+    sizes = {one.reference: size_of(one.path) if one.path.is_file() else 0 for one in found}
+    return [
+        ModelHere(name, one.path, sizes[name], _smallest_draft(name, headers, sizes), remarks[name])
+        for one in found
+        for name in (one.reference,)
+    ]
+
+
+def _smallest_draft(target: str, headers: Mapping[str, ModelHeader], sizes: Mapping[str, int]) -> str | None:
+    """The smallest of these that fits the target and is small enough to save time."""
+    if target not in headers or headers[target].kind is not DraftKind.MODEL:
+        return None
+    for name in sorted(headers, key=sizes.__getitem__):
+        if sizes[name] > _MAX_SHARE * sizes[target]:
+            return None
+        if check_head(headers[target].gguf, headers[name].gguf).verdict is not Parity.INCOMPATIBLE:
+            return name
+    return None
 
 
 def _judged(reference: str, path: Path | None, size: int, target: ModelHeader, draft: ModelHeader) -> Candidate:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from specgguf.errors import FetchError, SpecggufError, UnknownQuantError, UsageError
+from specgguf.models import elsewhere
 from specgguf.models.catalogue import Catalogue
 from specgguf.models.files import DerivedFile, FieldError, HubFile, ModelFile, SplitFile
 from specgguf.models.hub.pins import Pins
@@ -20,8 +21,8 @@ class Resolver:
     """Finds the file that a reference means.
 
     A reference is a path (a file, with a folder in it, or ending in .gguf), or hf:OWNER/REPO[@REVISION] with :QUANT or
-    :PATH.gguf or nothing after it, or MODEL[:QUANT] from the catalogue. A quantization that is not published may have
-    been made on this machine.
+    :PATH.gguf or nothing after it, or MODEL[:QUANT] from the catalogue, or PROGRAM:NAME for what another program has
+    fetched. A quantization that is not published may have been made on this machine.
     """
 
     def __init__(self, catalogue: Catalogue, store: Store, can_make: Callable[[str], bool]) -> None:
@@ -36,10 +37,11 @@ class Resolver:
 
         If `as_draft`, a draft head in a repository on the hub is taken before a model, and a quantization that does
         not exist stands for a file that is yet to be made. The hub is asked only about references that are not pinned
-        yet. Raises UsageError for a malformed reference, ModelError for a folder, ConfigError for an unknown name,
-        UnknownQuantError for an unknown quantization, FetchError if the hub does not have it.
+        yet. Raises UsageError for a malformed reference, ModelError for a folder or for what another program does not
+        have, ConfigError for an unknown name, UnknownQuantError for an unknown quantization, FetchError if the hub does
+        not have it.
         """
-        path = _path(reference)
+        path = elsewhere.find(reference) or _path(reference)
         if path is not None:
             if quant is None:
                 return path

@@ -53,24 +53,31 @@ def test_a_draft_that_is_no_model_fails_in_two_lines(toy_heads, tmp_path):
     assert said.startswith("draft model: ")
 
 
-def test_what_tune_has_measured_is_shown(toy_models, tmp_path):
-    draft = tiny.write_attention(tmp_path / "draft.gguf", seed=2, n_ctx=100_000)
-    models = ["-m", toy_models["endless"], "-d", draft, "-t", 1]
+def test_features_of_the_processor_have_a_line_of_their_own(toy_models):
+    lines = specgguf("doctor", "-m", toy_models["endless"]).stdout.decode().splitlines()
+    report = json.loads(specgguf("doctor", "-m", toy_models["endless"], "--json").stdout)
+    assert f"features:  {', '.join(report['features'])}" in lines
+    (devices,) = (line for line in lines if line.startswith("devices:"))
+    assert " = 1" not in devices
+    assert " | " not in devices
 
-    def told():
-        return json.loads(specgguf("doctor", *models, "--json", SPECGGUF_HOME=tmp_path).stdout)["costs"]
 
-    assert told() == []
-    tuned = json.loads(specgguf("tune", *models, "--json", SPECGGUF_HOME=tmp_path, timeout=300).stdout)
-    costs = told()
-    assert [cost["depth"] for cost in costs] == [0, 2048]
-    for cost, depth in zip(costs, ("128", "3000"), strict=True):
-        assert cost["width_s"] == pytest.approx(tuned["width_s"][depth])
-        assert cost["draft_step_s"]["model"] == pytest.approx(tuned["draft_step_s"][depth])
-    lines = specgguf("doctor", *models, SPECGGUF_HOME=tmp_path).stdout.decode().splitlines()
-    place = lines.index("batches after 2048 or more tokens, with weight repacking on, f16/f16 cells")
-    assert lines[place + 1].startswith(f"  ms by width             1: {1000 * costs[1]['width_s']['1']:.1f}, 2: ")
-    assert lines[place + 2].startswith("  ms of a draft step      model ")
-    assert specgguf("run", *models, "-n", 8, "the cat", SPECGGUF_HOME=tmp_path).returncode == 0
-    assert [cost["depth"] for cost in told()] == [0, 2048]  # what an answer has taught takes no other depth's place
-    assert told()[1] == costs[1]
+def test_lines_at_once_and_what_tune_measured_are_shown_once_they_are_known(toy_models, tmp_path):
+    home, models = {"SPECGGUF_HOME": tmp_path}, ["-m", toy_models["endless"], "-d", toy_models["draft"]]
+    shown = specgguf("doctor", *models, **home).stdout.decode()
+    assert "at once:   not known yet\n" in shown
+    assert "tune" not in shown
+    tuned = json.loads(specgguf("tune", *models, "--json", **home).stdout)
+    report = json.loads(specgguf("doctor", *models, "--json", **home).stdout)
+    assert report["at_once"] == tuned["at_once"]
+    assert report["tuned"]["noise"] == tuned["noise"]
+    shown = specgguf("doctor", *models, **home).stdout.decode()
+    assert f"at once:   {tuned['at_once']} line" in shown
+    assert "\nmeasured by tune, 20" in shown
+    assert "\nwidth  ms at 0-2047 tokens" in shown
+    assert "\ndraft step (model) at 0-2047 tokens: " in shown
+    assert specgguf("run", *models, "-n", 8, "the cat", **home).returncode == 0
+    after = json.loads(specgguf("doctor", *models, "--json", **home).stdout)
+    assert after["tuned"] == report["tuned"]  # what an answer has taught takes no other depth's place
+    other = json.loads(specgguf("doctor", "-m", toy_models["endless"], "-d", "none", "--json", **home).stdout)
+    assert (other["at_once"], other["tuned"]) == (None, None)

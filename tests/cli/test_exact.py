@@ -1,6 +1,8 @@
 """`--exact` and what it remembers, with models small enough to be measured in a moment."""
 
+import hashlib
 import json
+import re
 
 import pytest
 
@@ -17,6 +19,13 @@ def tokens(toy_models, home, *options):
     result = specgguf("run", *models, "-n", 40, "--json", *options, "the cat sat on the mat", **home)
     assert (result.returncode, result.stderr) == (0, b""), result.stderr
     return json.loads(result.stdout)
+
+
+def answer(toy_models, home, *options):
+    """Of the target alone, whatever is said beside it."""
+    result = specgguf("run", "-m", toy_models["endless"], "-n", 40, *options, "the cat sat on the mat", **home)
+    assert result.returncode == 0, result.stderr
+    return result
 
 
 def profiles(home):
@@ -42,8 +51,10 @@ def test_what_was_measured_is_remembered_and_a_damaged_record_is_not_believed(to
     tokens(toy_models, home, "--exact")
     remembered = {path: path.read_text() for path in profiles(home)}
     assert 1 <= len(remembered) <= 3
+    before = timings(home)
     tokens(toy_models, home, "--exact")
-    assert {path: path.read_text() for path in profiles(home)} == remembered
+    for path, timing in timings(home).items():  # of models so small times may be doubted with good reason
+        assert timing["at"] == before[path]["at"] or before[path]["doubted"]
     damaged = profiles(home)[0]
     record = json.loads(remembered[damaged])
     record["measurement"]["classes"] = [[5]]
@@ -72,7 +83,7 @@ def test_doctor_tells_what_is_known(toy_models, home):
     assert chosen["exact"] is True
     shown = specgguf("doctor", "-m", toy_models["endless"], **home).stdout.decode()
     assert "widths with equal bits" in shown
-    assert "time by width" in shown
+    assert "relative" in shown
 
 
 def test_the_usual_mode_is_exact_where_all_widths_agree(toy_models, home):
@@ -89,3 +100,92 @@ def test_the_usual_mode_is_exact_where_all_widths_agree(toy_models, home):
     cap = max(width for width in one_class if set(range(1, width + 1)) <= set(one_class)) - 1
     if cap:
         assert tokens(toy_models, home, "-k", cap)["exact"] is True
+
+
+def slowed(path, factor, widths=range(1, 18), classes=None, **changes):
+    """As if these widths had taken so many times as long when they were measured."""
+    record = json.loads(path.read_text())
+    record["measurement"]["classes"] = classes or record["measurement"]["classes"]
+    timing = record["measurement"]["timing"]
+    timing["seconds"] |= {str(width): factor * timing["seconds"][str(width)] for width in widths}
+    timing |= changes
+    body = json.dumps(record["measurement"], sort_keys=True)
+    path.write_text(json.dumps({**record, "sha256": hashlib.sha256(body.encode()).hexdigest()}))
+
+
+def timings(home):
+    return {path: json.loads(path.read_text())["measurement"]["timing"] for path in profiles(home)}
+
+
+def test_what_was_measured_while_the_machine_was_busy_is_measured_anew_when_rounds_disagree(toy_models, home):
+    tokens(toy_models, home, "--exact")
+    first = timings(home)
+    for path in first:
+        slowed(path, 50)
+    answer(toy_models, home, "--exact", "-n", 60)
+    assert any(timing["doubted"] for timing in timings(home).values())
+    shown = specgguf("doctor", "-m", toy_models["endless"], **home).stdout.decode()
+    assert "batches were faster since" in shown
+    answer(toy_models, home, "--exact", "--speculate", "off", "-n", 1)
+    again = timings(home)
+    assert not any(timing["doubted"] for timing in again.values())
+    assert any(again[path]["rounds"] > first[path]["rounds"] for path in first)
+
+
+def test_what_a_busy_machine_has_spoilt_is_measured_again_an_hour_later(toy_models, home):
+    tokens(toy_models, home, "--exact")
+    first = timings(home)
+    for path, timing in first.items():
+        slowed(path, 50, steady=False, at=timing["at"] - 4000)
+    answer(toy_models, home, "--exact", "--speculate", "off", "-n", 1)
+    for path, timing in timings(home).items():
+        assert timing["rounds"] > first[path]["rounds"]
+        assert timing["seconds"]["1"] < 50 * first[path]["seconds"]["1"]
+
+
+def test_widths_that_are_chosen_otherwise_than_before_are_said(toy_models, home):
+    classes = [[1, 2], list(range(3, 18))]
+    answer(toy_models, home, "--exact", "-n", 1)
+    for factor, fast in ((1, []), (1e-2, classes[0]), (1e-6, classes[1])):
+        for path in profiles(home):  # after the first time there is one for each of the settings
+            slowed(path, factor, fast, classes, steady=True, doubted=False)
+        result = answer(toy_models, home, "--exact", "-n", 1)
+    assert b"note: --exact: measured anew; from now on batches of 3, 4, 5, " in result.stderr
+    assert b"measured anew" not in answer(toy_models, home, "--exact", "-n", 1).stderr
+
+
+def test_doctor_tells_when_it_was_measured_and_how_noisy_it_was(toy_models, home):
+    tokens(toy_models, home, "--exact")
+    (one, *_) = timings(home).values()
+    report = json.loads(specgguf("doctor", "-m", toy_models["endless"], "--json", **home).stdout)
+    assert {"at", "noise", "rounds", "steady", "doubted"} < set(report["profiles"][0])
+    shown = specgguf("doctor", "-m", toy_models["endless"], **home).stdout.decode()
+    assert re.search(r"measured with .* cells, \d{4}-\d\d-\d\d \d\d:\d\d, \d+ rounds, noise \d+%", shown)
+    assert re.search(r"\nwidth +ms +relative\n +1 +[\d.]+ +1\.00\n +2 ", shown)
+    assert len(re.findall(r"^ +17 ", shown, re.M)) == len(report["profiles"])
+    assert one["rounds"] >= 3
+
+
+def test_costs_learned_in_one_slow_minute_stand_beside_those_of_other_sittings(toy_models, home):
+    def costs():
+        found = {path: json.loads(path.read_text()) for path in (home["SPECGGUF_HOME"] / "profiles").glob("*.json")}
+        usual = {"repack": True, "cache_type_k": "f16", "cache_type_v": "f16"}.items()
+        (path,) = [p for p, r in found.items() if usual <= r["fingerprint"].items() and "sittings" in r["measurement"]]
+        return path, found[path]["measurement"]["sittings"]
+
+    answer(toy_models, home, "--exact")  # from here on the file's hash is known
+    answer(toy_models, home)
+    path, (first,) = costs()
+    answer(toy_models, home)
+    assert len(costs()[1]) == 1  # of the same hour
+    earlier = {**first, "at": first["at"] - 4000}
+    (table,) = earlier["tables"].values()
+    table["times"] = {width: 50 * seconds for width, seconds in table["times"].items()}
+    body = json.loads(path.read_text()) | {"measurement": {"tuned": None, "sittings": [earlier]}}
+    body["sha256"] = hashlib.sha256(json.dumps(body["measurement"], sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(body))
+    answer(toy_models, home)
+    slow, now = costs()[1]
+    assert slow == earlier
+    (known,) = now["tables"].values()
+    assert known["times"]["1"] < table["times"]["1"]

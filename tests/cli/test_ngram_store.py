@@ -9,10 +9,12 @@ import pytest
 
 from specgguf.engine import ngram_store as ngramstore
 from specgguf.engine.engine import Engine
+from specgguf.engine.memory import TunedCosts
 from specgguf.engine.ngram_store import NgramStore
 from specgguf.engine.settings import EngineSettings, Mode
 from specgguf.errors import UsageError
 from specgguf.exact.profiles import Profiles
+from specgguf.speculative.policy.depths import level_of
 from tests.cli.program import failure, specgguf
 
 
@@ -109,7 +111,9 @@ def test_an_answer_that_is_known_takes_fewer_rounds(toy_models, tmp_path):
     answers, rounds = [], []
     for _ in range(2):
         with closing(Engine(toy_models["endless"], None, EngineSettings(mode=Mode.NGRAM), profiles, print)) as engine:
-            engine.learn_costs({0: {"times": dict.fromkeys(range(1, 18), 1.0)}})  # drafting costs nothing
+            engine.learn_costs(
+                TunedCosts({level_of(0): {"times": dict.fromkeys(range(1, 18), 1.0)}})
+            )  # drafting costs nothing
             engine.draft_from([*answers, [10**9]])
             generation = engine.generate(engine.target.vocab.tokenize("the cat sat on"), engine.sampler(), 40)
             answers.append("".join(generation) and generation.tokens)

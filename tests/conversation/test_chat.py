@@ -11,12 +11,14 @@ import pytest
 from specgguf.conversation.chat import Answering, Chat
 from specgguf.conversation.transcript import Exchange, Transcript
 from specgguf.engine.engine import Engine
+from specgguf.engine.memory import TunedCosts
 from specgguf.engine.settings import EngineSettings, Mode
 from specgguf.engine.workbench import Workbench
 from specgguf.errors import ContextError, ContextFullError, UsageError
 from specgguf.exact.profiles import Profiles
 from specgguf.llama.grammar import GrammarText
 from specgguf.speculative.context import Context
+from specgguf.speculative.policy.depths import level_of
 from tests.tiny import write_attention
 
 GREEDY = {"temperature": 0.0}
@@ -156,7 +158,9 @@ def test_another_seed_gives_another_answer(chat):
 
 def test_earlier_turns_are_drafted_from(letters, tmp_path):
     with opened([letters[0], None], tmp_path, mode=Mode.NGRAM) as engine:
-        engine.learn_costs({0: {"times": dict.fromkeys(range(1, 18), 1.0)}})  # drafting costs nothing
+        engine.learn_costs(
+            TunedCosts({level_of(0): {"times": dict.fromkeys(range(1, 18), 1.0)}})
+        )  # drafting costs nothing
         chat = Chat(engine, Transcript(sampling=dict(GREEDY)), Answering(grammar=ALPHABET))
         first, second = (say(chat.ask(question)) for question in ("Name a bird.", "Name a fish."))
         assert first.text == second.text

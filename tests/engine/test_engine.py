@@ -4,9 +4,11 @@ from contextlib import closing
 
 import pytest
 
+from specgguf.engine.memory import TunedCosts
 from specgguf.engine.settings import Mode
 from specgguf.engine.workbench import Workbench
 from specgguf.sampling.sampler import Sampler
+from specgguf.speculative.policy.depths import level_of
 from tests import tiny
 
 
@@ -91,7 +93,9 @@ def test_costs_are_kept_by_drafter_and_found_again(make, toy_models, profiles):
         profiles.digest_of(toy_models[name])
     engine = make()
     with closing(engine):
-        engine.learn_costs({128: {"times": {1: 0.5, 2: 0.6}, "drafters": {"model": {"step": 0.125}}}})
+        engine.learn_costs(
+            TunedCosts({level_of(128): {"times": {1: 0.5, 2: 0.6}, "drafters": {"model": {"step": 0.125}}}})
+        )
     costs = make().memory.policy.pace.costs
     assert costs.time(2) == pytest.approx(0.6)
     assert costs.draft_step("model") == pytest.approx(0.125)

@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 
 from specgguf.engine.engine import Engine
+from specgguf.engine.memory import TunedCosts
 from specgguf.engine.settings import EngineSettings, Mode
 from specgguf.exact.profiles import Profiles
 from specgguf.measure.golden import Golden, Noise, record, verify
 from specgguf.measure.prompts import Prompt
+from specgguf.speculative.policy.depths import level_of
 
 
 @pytest.fixture
@@ -18,7 +20,7 @@ def engine(toy_models, tmp_path):
     profiles = Profiles(tmp_path, lambda _: "", lambda _: None)
     settings = EngineSettings(mode=Mode.NGRAM, n_threads=1)
     with closing(Engine(toy_models["endless"], None, settings, profiles)) as engine:
-        engine.learn_costs({0: {"times": dict.fromkeys(range(1, 18), 1.0)}})
+        engine.learn_costs(TunedCosts({level_of(0): {"times": dict.fromkeys(range(1, 18), 1.0)}}))
         yield engine
 
 

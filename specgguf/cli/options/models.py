@@ -43,7 +43,7 @@ class Models:
             "--target",
             "-m",
             metavar="REF",
-            help="Target: a GGUF file, MODEL[:QUANT] of models.toml, or hf:owner/repo[:QUANT].",
+            help="Target: a GGUF file, MODEL[:QUANT] of models.toml, hf:owner/repo[:QUANT], or ollama:NAME[:TAG].",
             autocompletion=references,
             callback=unless_overridden,
         ),

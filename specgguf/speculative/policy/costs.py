@@ -13,6 +13,8 @@ _LEAP = 1.0
 """The same for a width seen for the first time, whose guess may be far off."""
 _FIRST = 3
 """Rounds, the fastest of which tells how fast the machine is where it was known only how widths compare."""
+_WRONG = 1.2
+"""A machine that is faster than remembered by more than this, in log, was busy then."""
 _GROWTH = 0.3
 """Until twice the width is seen: time grows with this power of it. 0 would be free, 1 no better than one by one."""
 _STEP = 0.2
@@ -64,28 +66,36 @@ class WidthCosts:
         drafters: Mapping[str, DrafterTimes] | None = None,
         allowed: Collection[int] | None = None,
         rollback: float | None = None,
-        rounds: float = _MEMORY,
+        rounds: float | Mapping[int, float] = _MEMORY,
     ) -> None:
         """`cap`: the longest draft; `allowed`: the only widths to decode; the rest: what earlier runs have measured,
-        in so many `rounds`, the times of drafters by their names; `rollback` where a cache has to evaluate again.
+        in so many `rounds` (by width if need be), the times of drafters by their names; `rollback` where a cache has to
+        evaluate again.
         """
         self._allowed = sorted(n for n in (allowed or range(1, cap + 2)) if 1 <= n <= cap + 1)
         self.cap = self._allowed[-1] - 1
         """The longest draft that the allowed widths leave room for."""
         self._scale = self._scale_when_plain = 0.0
-        self._unscaled = 0 if times and rounds else _FIRST
-        self._times = {n: _Time(log(seconds), rounds) for n, seconds in sorted((times or {}).items())}
+        of_width = rounds if isinstance(rounds, Mapping) else dict.fromkeys(times or {}, rounds)
+        self._unscaled = 0 if any(of_width.values()) else _FIRST
+        self._times = {n: _Time(log(seconds), of_width[n]) for n, seconds in sorted((times or {}).items())}
+        rounds = _MEMORY if isinstance(rounds, Mapping) else rounds
         self._steps, self._catch_ups = (
             {name: _Time(_log(known[what]), rounds) for name, known in (drafters or {}).items() if what in known}
             for what in ("step", "catch_up")
         )
         self._rollback = _Time(_log(rollback), rounds) if rollback else None
+        self._unproved = _MEMORY if self._times else 0.0
+        """Rounds from now on that may show what is remembered to be wrong."""
         self._padded: list[tuple[int, float]] = []  # both derived, and empty when out of date
         self._extras: list[float] = []
 
     def observe(self, width: int, seconds: float) -> None:
         """A target decode of exactly `width` rows has taken so long."""
         value = _log(seconds)
+        if self._unproved and width in self._times and value - self._scale - self._times[width].value < -_WRONG:
+            self._forget()  # Nothing makes a decode fast by accident: what is remembered is of a busy machine.
+        self._unproved = max(0.0, self._unproved - 1)
         if width not in self._times:
             self._times[width] = _Time(self._guess(width))
             self._times = dict(sorted(self._times.items()))
@@ -101,6 +111,11 @@ class WidthCosts:
         if width == self.width(1):
             self._scale_when_plain = self._scale
         self._padded, self._extras = [], []
+
+    def _forget(self) -> None:
+        """Learn all anew."""
+        self._scale, self._unscaled, self._unproved = 0.0, _FIRST, 0.0
+        self._times, self._steps, self._catch_ups, self._rollback = {}, {}, {}, None
 
     def observe_draft(self, drafter: str, steps: int, seconds: float, missed: int = 0) -> None:
         """A drafter has decoded the tokens that it had missed, then taken `steps` steps."""
@@ -185,7 +200,11 @@ class WidthCosts:
         drafters: dict[str, DrafterTimes] = {name: {"step": self.draft_step(name)} for name in self._steps}
         for name in self._catch_ups:
             drafters.setdefault(name, {})["catch_up"] = self.catch_up(name)
-        known = {"times": {width: self.time(width) for width in self._times}, "drafters": drafters}
+        known = {
+            "times": {width: self.time(width) for width in self._times},
+            "rounds": {width: time.weight for width, time in self._times.items()},
+            "drafters": drafters,
+        }
         return {**known, "rollback": self.rollback} if self._rollback else known
 
     def _table(self) -> list[tuple[int, float]]:

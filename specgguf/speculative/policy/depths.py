@@ -26,7 +26,7 @@ class CostsByDepth:
         if level not in self._costs:
             nearest = min(self._costs, key=lambda known: abs(known - level), default=None)
             table = self._costs[nearest].table() if nearest is not None else {}
-            self._costs[level] = WidthCosts(self._cap, **table, allowed=self._allowed, rounds=0)
+            self._costs[level] = WidthCosts(self._cap, **{**table, "rounds": 0}, allowed=self._allowed)
         return self._costs[level]
 
     def tables(self) -> dict[int, dict[str, Any]]:
@@ -39,11 +39,12 @@ def by_level(tables: Mapping[int, Mapping[str, Any]]) -> dict[int, Mapping[str, 
     return {level_of(depth): table for depth, table in tables.items()}
 
 
-def least_depth(level: int) -> int:
-    """The shallowest depth of a level."""
-    return 0 if level == level_of(0) else 1 << (level - 1)
-
-
 def level_of(depth: int) -> int:
     """Which table is that of a depth: its number of binary digits, and one for all that are shallow."""
     return max(depth, _SHALLOW).bit_length()
+
+
+def depths_of(level: int) -> str:
+    """Which depths share a table, in words: `0-2047 tokens`."""
+    most = (1 << level) - 1
+    return f"{0 if most == _SHALLOW else (most + 1) // 2}-{most} tokens"

@@ -40,8 +40,9 @@ def test_drafts_for_a_target_and_why_others_do_not_fit(toys, toy_models):
     assert elsewhere
     assert all(candidate["verdict"] is None and "no such repository" in candidate["problem"] for candidate in elsewhere)
     lines = run(toys, "pairs", "--for", "toy:Q4_0", HF_ENDPOINT=NO_HUB).stdout.decode().splitlines()
-    assert lines[0].split() == ["toy:Q8_0", "0.0", "GB", "on", "disk", "identical"]
-    assert "not judged    the hub cannot be reached" in lines[1]
+    assert lines[0].split()[:4] == ["draft", "GB", "here", "tokenizer"]
+    assert lines[1].split() == ["toy:Q8_0", "0.0", "on", "disk", "identical"]
+    assert "not judged  the hub cannot be reached" in lines[2]
 
 
 def test_heads_are_listed_with_their_kind(world, toy_models, tmp_path):
@@ -51,8 +52,8 @@ def test_heads_are_listed_with_their_kind(world, toy_models, tmp_path):
     entry = f"repo = '{REPO}'\nrevision = '{REVISION}'\npath = 'head.gguf'\nsize = {len(content)}\n"
     entry += f"sha256 = '{hashlib.sha256(content).hexdigest()}'"
     add(world, f"[models.head.F32]\n{entry}\n[pairs.headed]\ntarget = 'toy:Q4_0'\ndraft = 'head:F32'")
-    first = run(world, "pairs", "--for", toy_models["target"]).stdout.decode().splitlines()[0]
-    assert first.split() == ["head:F32", "0.0", "GB", "identical", "EAGLE-3", "head"]
+    first = run(world, "pairs", "--for", toy_models["target"]).stdout.decode().splitlines()[1]
+    assert first.split() == ["head:F32", "0.0", "identical", "EAGLE-3", "head"]
     qwen = heads.file(tmp_path, heads.target, architecture="qwen35", nextn=1)
     found = json.loads(run(world, "pairs", "--for", qwen, "--json").stdout)
     assert (found[0]["reference"], found[0]["kind"], found[0]["size"]) == ("the target itself", "mtp", 0)
@@ -190,6 +191,8 @@ def test_beside_a_file_there_are_no_other_quantizations(toys, toy_models):
 
 def test_offline_lists_what_is_here(toys):
     run(toys, "pull", "toys")
-    assert b"on disk" in run(toys, "pairs", "--offline").stdout
+    listed = run(toys, "pairs", "--offline").stdout
+    assert listed.split()[:2] == [b"pair", b"GB"]
+    assert b"on disk" in listed
     lines = run(toys, "pairs", "--for", "toy:Q4_0", "--offline").stdout.decode()
     assert "the hub cannot be reached" in lines
