@@ -15,8 +15,8 @@ def main() -> NoReturn:
 
     SIGTERM raises SystemExit where Ctrl-C raises KeyboardInterrupt: what is there is written, what is open is closed.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     try:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
         from specgguf.cli.app import main as run  # noqa: PLC0415
 
         run()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _SETTABLE = (*SAMPLING, "max_tokens", "no_think")
 """The parameters of the command line that /set changes."""
+_NO_SYSTEM = "none"
+"""What /system says to have no message."""
 
 
 class ChatCommand(NamedTuple):
@@ -45,8 +47,8 @@ def _help(session: "Session", argument: str) -> None:
 
 def _system(session: "Session", argument: str) -> None:
     if argument:
-        session.chat.set_system(argument)
-    output.note(f"system message: {session.chat.transcript.system or 'none'}")
+        session.chat.set_system("" if argument == _NO_SYSTEM else argument)
+    output.note(f"system message: {session.chat.transcript.system or _NO_SYSTEM}")
 
 
 def _undo(session: "Session", argument: str) -> None:
@@ -171,7 +173,7 @@ def _exit(session: "Session", argument: str) -> None:
 
 COMMANDS = {
     "/help": ChatCommand(_help, "", "this"),
-    "/system": ChatCommand(_system, "[TEXT]", "set or show the system message"),
+    "/system": ChatCommand(_system, "[TEXT]", f"set or show the system message; {_NO_SYSTEM}: remove it"),
     "/undo": ChatCommand(_undo, "", "take the last turn back, to edit its question"),
     "/retry": ChatCommand(_retry, "", "another answer, with another seed"),
     "/clear": ChatCommand(_clear, "", "forget what was said"),

@@ -84,6 +84,8 @@ def open_engine(
         settings = replace(settings, own_heads=False)
     drafts = settings.mode.uses_model and models.draft != NO_DRAFT
     draft = models.resolve(resolver, "draft") if drafts else None
+    if models.draft_quant and draft is None and (drafts or models.draft == NO_DRAFT):
+        output.note(f"--draft-quant {models.draft_quant} has no effect: no draft is named (--draft REF does)")
     if draft is not None and models.draft is None and models.draft_quant is None:
         draft = tuned_draft(store, draft)
     target_path, *rest = store.provide([file for file in (target, draft) if file is not None])

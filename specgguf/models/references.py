@@ -70,6 +70,8 @@ class Resolver:
             derived = DerivedFile(source, quant.upper(), as_draft)
             if as_draft or self._store.find(derived):
                 return derived
+            if made := self._store.made_from(source):
+                missing.hint += f"; made here: {', '.join(f'{base}:{known}' for known in made)}"
             missing.hint += f"; or make it here: specgguf quantize {base} {quant}"
         raise missing
 

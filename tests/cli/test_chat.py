@@ -204,6 +204,30 @@ def test_thought_is_told_apart_or_hidden(toy_models, tmp_path):
     assert "\x1b[2m" in Terminal(*models, "--no-stats", NO_COLOR=None).say("the cat")
 
 
+def test_the_system_message_can_be_removed(pair, tmp_path):
+    script = (
+        f"/system be brief\n/save {tmp_path / 'with'}\n/system none\n/system\nthe cat\n/save {tmp_path / 'without'}\n"
+    )
+    result = specgguf("chat", *pair, "-n", 3, stdin=script.encode())
+    assert result.returncode == 0
+    assert [load(tmp_path / name).system for name in ("with", "without")] == ["be brief", ""]
+    assert result.stderr.count(b"note: system message: none\n") == 2
+
+
+def test_a_dumb_terminal_whose_answers_go_elsewhere(pair, tmp_path):
+    command = f"{EXECUTABLE} chat {' '.join(map(str, pair))} -n 3 --no-stats >{tmp_path / 'answers'}"
+    child = pexpect.spawn("bash", ["-c", command], env=environment(TERM="dumb"), timeout=40)
+    child.expect("> ")
+    child.send("the cat\r")
+    child.expect("> ")
+    child.send("/exit\r")
+    shown = child.before + child.read()
+    child.close()
+    assert (child.exitstatus, b"\x1b" in shown) == (0, False)
+    assert (tmp_path / "answers").read_text().strip()
+    assert ">" not in (tmp_path / "answers").read_text()
+
+
 def test_a_dumb_terminal(pair):
     command = ["chat", *map(str, pair), "-n", "3", "--show-draft"]
     child = pexpect.spawn(str(EXECUTABLE), command, env=environment(TERM="dumb"), timeout=120)

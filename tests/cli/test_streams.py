@@ -6,15 +6,18 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import termios
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from tests.cli.program import EXECUTABLE, environment, failure, specgguf
 
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 FULL = [
     *([name, ">/dev/full"] for name in ("--help", "run --help", "--version", "--show-completion", "pairs", "config")),
     *([name, ">&-"] for name in ("--help", "run --help", "pairs")),
@@ -224,3 +227,41 @@ def test_a_character_that_is_cut_is_left_out(toy_models, tmp_path, form):
     result = shell(f"run -m {toy_models['target']} --speculate off --grammar {grammar} {form} -n 3 hi")
     text = json.loads(result.stdout)["text"] if form else result.stdout.decode()
     assert text == "n"
+
+
+def test_whoever_reads_a_script_may_stop():
+    """`scripts/bench-prompts | head` says nothing."""
+    command = [SCRIPTS / "bench-prompts", "--many", "50", "--behind", "24000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == -signal.SIGPIPE
+
+
+@pytest.mark.parametrize("path", sorted(SCRIPTS.iterdir()), ids=lambda path: path.name)
+def test_every_script_ends_when_nobody_reads(path):
+    text = path.read_text() if path.is_file() else ""
+    assert text.count("__main__") == text.count("signal.signal(signal.SIGPIPE, signal.SIG_DFL)")
+
+
+@pytest.mark.parametrize("module", ["specgguf.errors", "specgguf.cli.app", "typer"])
+def test_ctrl_c_while_it_is_being_imported_is_no_error(module):
+    program = f"""
+import sys
+class Interrupted:
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+from specgguf.__main__ import main
+main()
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (result.returncode, result.stderr) == (130, b"")
+
+
+def test_the_package_itself_imports_nothing():
+    """Where it did, Ctrl-C would not be caught yet."""
+    program = "import sys; before = set(sys.modules); import specgguf; print(*set(sys.modules) - before)"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert result.stdout.split() == [b"specgguf"]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import create_app_session
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, InMemoryHistory
@@ -72,14 +73,15 @@ class Keyboard:
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
-        self._session: PromptSession[str] = PromptSession(
-            completer=_Commands(completions),
-            history=_history(history),
-            key_bindings=keys,
-            # The line is shown where somebody sees it. Left to itself, the library minds dumb terminals.
-            output=None if sys.stdout.isatty() else create_output(always_prefer_tty=True),
-            prompt_continuation=" " * len(_PROMPT),
-        )
+        # The line is shown where somebody sees it. Were that output the session's own, the library would forget that a
+        # terminal may be dumb.
+        with create_app_session(output=None if sys.stdout.isatty() else create_output(always_prefer_tty=True)):
+            self._session: PromptSession[str] = PromptSession(
+                completer=_Commands(completions),
+                history=_history(history),
+                key_bindings=keys,
+                prompt_continuation=" " * len(_PROMPT),
+            )
 
     def read(self, prepared: str = "") -> str:
         """What was typed; raises EOFError for Ctrl-D, KeyboardInterrupt for Ctrl-C."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import filelock
 
-from specgguf.models.files import DerivedFile
+from specgguf.models.files import DerivedFile, HubFile, SplitFile
 from specgguf.models.hub.digests import Digests
 from specgguf.models.hub.progress import Progress
 from specgguf.text.files import write_whole
@@ -35,6 +35,12 @@ class DerivedFiles:
         digest = path.with_suffix(".sha256")
         intact = path.is_file() and digest.is_file() and digest.read_bytes() == self._digests.of(path).encode()
         return path if intact else None
+
+    def made_from(self, source: Path | HubFile | SplitFile) -> list[str]:
+        """The quantizations, for any use, that were made from a file."""
+        path = self._path(DerivedFile(source, "*"))
+        stems = [made.stem.removeprefix(path.stem.removesuffix("*")) for made in sorted(self._root.glob(path.name))]
+        return [quant for quant in stems if "-" not in quant and self.find(DerivedFile(source, quant))]
 
     def make(self, file: DerivedFile, source: Path) -> Path:
         """Requantize `source`; raises ModelError if llama.cpp fails."""

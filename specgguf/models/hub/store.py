@@ -57,6 +57,11 @@ class Store:
             return self._link_parts(file) if all(self._downloads.find(part) for part in file.parts) else None
         return file if isinstance(file, Path) else self._downloads.find(file)
 
+    def made_from(self, source: Path | HubFile | SplitFile) -> list[str]:
+        """The quantizations, for any use, that were made here from a file."""
+        with self._map_errors():
+            return self._derived.made_from(source)
+
     def missing(self, files: Sequence[ModelFile]) -> list[HubFile]:
         """What must be fetched before all of `files` are here, each file once."""
         wanted = [part for file in files if self.find(file) is None for part in file.hub_files]

@@ -156,9 +156,18 @@ def test_quantize_makes_it_and_from_then_on_it_has_its_name(toys):
     assert path == str(toys.folder / f"store/derived/{toys.sha256[:16]}-Q5_0.gguf")
     assert b"a target's answers get worse" not in result.stderr
     assert used(toys, "-m", "toy:Q5_0", "--speculate", "off", HF_ENDPOINT=NO_HUB)[0] == path
+    hint = failure(specgguf("run", "-m", "toy:Q5_1", "hi", **toys.variables))[1]
+    assert "; made here: toy:Q5_0; or make it here: " in hint
     again = run(toys, "quantize", path, "Q4_0")
     assert b"a target's answers get worse" in again.stderr
     assert again.stdout.decode().strip().endswith("-Q4_0.gguf")
+
+
+def test_a_quantization_for_a_draft_that_is_not_there_is_said(toys, toy_models):
+    for options in ([], ["-d", "none"]):
+        result = run(toys, "run", "-m", toy_models["target"], *options, "--draft-quant", "Q8_0", "-n", 1, "hi")
+        assert b"--draft-quant Q8_0 has no effect: no draft is named" in result.stderr
+    assert b"has no effect" not in run(toys, "run", "-p", "toys", "--draft-quant", "Q8_0", "-n", 1, "hi").stderr
 
 
 def test_what_cannot_be_quantized(toys, tmp_path):
