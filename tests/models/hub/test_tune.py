@@ -39,9 +39,9 @@ def costs(world):
     paths = (world.folder / "store" / "profiles").glob("*.json")
     records = {path: json.loads(path.read_text()) for path in paths}
     return {
-        path: record["measurement"]["11"]
+        path: record["measurement"]["tuned"]["tables"]["11"]
         for path, record in records.items()
-        if record["fingerprint"].get("what") == "costs by depth and drafter"
+        if record["fingerprint"].get("what") == "costs by sitting, depth and drafter"
     }
 
 
@@ -62,7 +62,9 @@ def test_drafting_starts_with_what_was_measured(toys):
     others = {"times": {width: 0.01 * int(width) for width in times}, "drafters": {"model": {"step": 0.005}}}
     others = costs(toys)[path] | others
     profiles = Profiles(path.parent, lambda _: "", lambda _: None)
-    profiles.save(json.loads(path.read_text())["fingerprint"], {"11": others})
+    record = json.loads(path.read_text())
+    tuned = record["measurement"]["tuned"] | {"tables": {"11": others}}
+    profiles.save(record["fingerprint"], {"tuned": tuned, "sittings": []})
     shown = run(toys, "run", "-p", "toys", "-n", 1, "-t", 1, "-v", "hi").stderr.decode()
     assert re.search(r"drafts: model: .* plain step 10.0 ms, draft step 5.0 ms", shown)
 
