@@ -109,7 +109,7 @@ def test_an_answer_that_is_known_takes_fewer_rounds(toy_models, tmp_path):
     answers, rounds = [], []
     for _ in range(2):
         with closing(Engine(toy_models["endless"], None, EngineSettings(mode=Mode.NGRAM), profiles, print)) as engine:
-            engine.learn_costs({0: {"times": dict.fromkeys(range(1, 18), 1e-5)}})  # drafting costs nothing
+            engine.learn_costs({0: {"times": dict.fromkeys(range(1, 18), 1.0)}})  # drafting costs nothing
             engine.draft_from([*answers, [10**9]])
             generation = engine.generate(engine.target.vocab.tokenize("the cat sat on"), engine.sampler(), 40)
             answers.append("".join(generation) and generation.tokens)

@@ -156,7 +156,7 @@ def test_another_seed_gives_another_answer(chat):
 
 def test_earlier_turns_are_drafted_from(letters, tmp_path):
     with opened([letters[0], None], tmp_path, mode=Mode.NGRAM) as engine:
-        engine.learn_costs({0: {"times": dict.fromkeys(range(1, 18), 1e-5)}})  # drafting costs nothing
+        engine.learn_costs({0: {"times": dict.fromkeys(range(1, 18), 1.0)}})  # drafting costs nothing
         chat = Chat(engine, Transcript(sampling=dict(GREEDY)), Answering(grammar=ALPHABET))
         first, second = (say(chat.ask(question)) for question in ("Name a bird.", "Name a fish."))
         assert first.text == second.text

@@ -18,7 +18,7 @@ def engine(toy_models, tmp_path):
     profiles = Profiles(tmp_path, lambda _: "", lambda _: None)
     settings = EngineSettings(mode=Mode.NGRAM, n_threads=1)
     with closing(Engine(toy_models["endless"], None, settings, profiles)) as engine:
-        engine.learn_costs({0: {"times": dict.fromkeys(range(1, 18), 1e-5)}})
+        engine.learn_costs({0: {"times": dict.fromkeys(range(1, 18), 1.0)}})
         yield engine
 
 
