@@ -1,15 +1,17 @@
 """Which drafts fit a target: of the catalogue, and the target's own MTP layers."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from specgguf.errors import SpecggufError, UnreachableError
+from specgguf.errors import ConfigError, SpecggufError, UnreachableError
 from specgguf.headers.fitting import check_head
 from specgguf.headers.heads import DraftKind, kind_of, num_nextn_layers
 from specgguf.headers.parity import Parity, ParityReport
 from specgguf.models import elsewhere
 from specgguf.models.catalogue import Catalogue
+from specgguf.models.files import DerivedFile
 from specgguf.models.header import ModelHeader
 from specgguf.models.hub.headers import read_header
 from specgguf.models.hub.store import Store, size_of
@@ -100,6 +102,16 @@ def models_here(catalogue: Catalogue, store: Store) -> list[ModelHere]:
         for quant, file in files.items()
         if (path := store.find(file))
     ]
+    for name in catalogue.models:
+        with suppress(ConfigError):  # there is no source that the name alone stands for
+            source = catalogue.file(name)
+            if isinstance(source, DerivedFile):
+                continue
+            found += [
+                elsewhere.Found(f"{name}:{quant}", path, remark="made here")
+                for quant in store.made_from(source)
+                if (path := store.find(DerivedFile(source, quant))) and quant not in catalogue.models[name]
+            ]
     found += elsewhere.models()
     headers, remarks = dict[str, ModelHeader](), dict[str, str]()
     for one in found:

@@ -94,7 +94,8 @@ class WidthCosts:
         """A target decode of exactly `width` rows has taken so long."""
         value = _log(seconds)
         if self._unproved and width in self._times and value - self._scale - self._times[width].value < -_WRONG:
-            self._forget()  # Nothing makes a decode fast by accident: what is remembered is of a busy machine.
+            # Nothing makes a decode fast by accident: what is remembered is of a busy machine.
+            self._scale, self._unproved = value - self._times[width].value, 0.0
         self._unproved = max(0.0, self._unproved - 1)
         if width not in self._times:
             self._times[width] = _Time(self._guess(width))
@@ -111,11 +112,6 @@ class WidthCosts:
         if width == self.width(1):
             self._scale_when_plain = self._scale
         self._padded, self._extras = [], []
-
-    def _forget(self) -> None:
-        """Learn all anew."""
-        self._scale, self._unscaled, self._unproved = 0.0, _FIRST, 0.0
-        self._times, self._steps, self._catch_ups, self._rollback = {}, {}, {}, None
 
     def observe_draft(self, drafter: str, steps: int, seconds: float, missed: int = 0) -> None:
         """A drafter has decoded the tokens that it had missed, then taken `steps` steps."""

@@ -158,6 +158,8 @@ def test_quantize_makes_it_and_from_then_on_it_has_its_name(toys):
     assert used(toys, "-m", "toy:Q5_0", "--speculate", "off", HF_ENDPOINT=NO_HUB)[0] == path
     hint = failure(specgguf("run", "-m", "toy:Q5_1", "hi", **toys.variables))[1]
     assert "; made here: toy:Q5_0; or make it here: " in hint
+    (made,) = (row for row in json.loads(run(toys, "pairs", "--here", "--json").stdout) if row["path"] == path)
+    assert (made["reference"], made["remark"]) == ("toy:Q5_0", "made here")
     again = run(toys, "quantize", path, "Q4_0")
     assert b"a target's answers get worse" in again.stderr
     assert again.stdout.decode().strip().endswith("-Q4_0.gguf")

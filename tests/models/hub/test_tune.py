@@ -41,7 +41,7 @@ def costs(world):
     return {
         path: record["measurement"]["tuned"]["tables"]["11"]
         for path, record in records.items()
-        if record["fingerprint"].get("what", "").startswith("costs")
+        if record["fingerprint"].get("what") == "costs by sitting, depth and drafter"
     }
 
 
@@ -63,7 +63,7 @@ def test_drafting_starts_with_what_was_measured(toys):
     others = costs(toys)[path] | others
     profiles = Profiles(path.parent, lambda _: "", lambda _: None)
     record = json.loads(path.read_text())
-    tuned = {**record["measurement"]["tuned"], "tables": {"11": others}}
+    tuned = record["measurement"]["tuned"] | {"tables": {"11": others}}
     profiles.save(record["fingerprint"], {"tuned": tuned, "sittings": []})
     shown = run(toys, "run", "-p", "toys", "-n", 1, "-t", 1, "-v", "hi").stderr.decode()
     assert re.search(r"drafts: model: .* plain step 10.0 ms, draft step 5.0 ms", shown)

@@ -236,7 +236,7 @@ def test_a_hiccup_at_a_width_never_seen_before_is_bounded_and_soon_forgotten():
     assert costs.time(2) == pytest.approx(0.012, rel=0.1)
 
 
-def test_what_was_remembered_of_a_busy_machine_is_forgotten_at_once():
+def test_what_was_remembered_of_a_busy_machine_is_put_right_at_once():
     on = machine("bf16-2core")
     slow = {width: 50 * seconds for width, seconds in on.times.items()}
     policy = Policy(WidthCosts(CAP, slow, {"model": {"step": 50 * on.step}}))
