@@ -154,7 +154,7 @@ def test_another_seed_gives_another_answer(chat):
     assert chat.transcript.sampling["seed"] == 5
 
 
-def test_earlier_turns_are_drafted_from(letters, tmp_path):
+def test_earlier_turns_are_drafted_from(letters, tmp_path, planted_costs):
     with opened([letters[0], None], tmp_path, mode=Mode.NGRAM) as engine:
         engine.learn_costs({0: {"times": dict.fromkeys(range(1, 18), 1.0)}})  # drafting costs nothing
         chat = Chat(engine, Transcript(sampling=dict(GREEDY)), Answering(grammar=ALPHABET))
