@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
+from specgguf.speculative.policy.costs import WidthCosts
 from tests import tiny as models
 from tests import tiny_heads
 
@@ -62,3 +63,9 @@ def toy_models(tmp_path_factory):
 def toy_heads(tmp_path_factory):
     """Paths of tiny draft heads and their targets, by the names of `tests/tiny_heads.py`."""
     return tiny_heads.write_all(tmp_path_factory.mktemp("heads"))
+
+
+@pytest.fixture
+def planted_costs(monkeypatch):
+    """What batches cost stays as it was planted, however long they take here."""
+    monkeypatch.setattr(WidthCosts, "observe", lambda *_: None)

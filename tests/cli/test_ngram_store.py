@@ -106,7 +106,7 @@ def test_the_answer_to_every_line_is_stored(toy_models, path):
     assert NgramStore(path).texts(lines[0]["target"]["fingerprint"]) == [line["tokens"] for line in lines]
 
 
-def test_an_answer_that_is_known_takes_fewer_rounds(toy_models, tmp_path):
+def test_an_answer_that_is_known_takes_fewer_rounds(toy_models, tmp_path, planted_costs):
     profiles = Profiles(tmp_path, lambda _: "", lambda _: None)
     answers, rounds = [], []
     for _ in range(2):

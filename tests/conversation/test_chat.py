@@ -156,7 +156,7 @@ def test_another_seed_gives_another_answer(chat):
     assert chat.transcript.sampling["seed"] == 5
 
 
-def test_earlier_turns_are_drafted_from(letters, tmp_path):
+def test_earlier_turns_are_drafted_from(letters, tmp_path, planted_costs):
     with opened([letters[0], None], tmp_path, mode=Mode.NGRAM) as engine:
         engine.learn_costs(
             TunedCosts({level_of(0): {"times": dict.fromkeys(range(1, 18), 1.0)}})

@@ -15,7 +15,7 @@ from specgguf.speculative.policy.depths import level_of
 
 
 @pytest.fixture
-def engine(toy_models, tmp_path):
+def engine(toy_models, tmp_path, planted_costs):
     """Without a draft model; batches of every width cost the same, so that drafts from text already seen pay."""
     profiles = Profiles(tmp_path, lambda _: "", lambda _: None)
     settings = EngineSettings(mode=Mode.NGRAM, n_threads=1)

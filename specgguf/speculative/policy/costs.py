@@ -95,7 +95,7 @@ class WidthCosts:
         value = _log(seconds)
         if self._unproved and width in self._times and value - self._scale - self._times[width].value < -_WRONG:
             # Nothing makes a decode fast by accident: what is remembered is of a busy machine.
-            self._scale, self._unproved = value - self._times[width].value, 0.0
+            self._scale = value - self._times[width].value
         self._unproved = max(0.0, self._unproved - 1)
         if width not in self._times:
             self._times[width] = _Time(self._guess(width))
