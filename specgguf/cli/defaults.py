@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CONFIG = "config.toml"
 _HELP = "docs/cli.md shows the form, and lists the options"
 NOT_IN_FILE = (
-    *("lines", "skip", "parallel", "unordered", "load", "for", "remove", "yes", "dry-run", "quants"),
+    *("lines", "skip", "parallel", "unordered", "load", "for", "remove", "yes", "dry-run", "quants", "here"),
     *("endpoint", "endpoint-baseline", "model"),
     *("route", "since", "prometheus", "reset-guard"),
 )

@@ -112,7 +112,7 @@ def test_what_excludes_each_other_on_the_command_line_gives_way_to_it(write, ask
 @pytest.mark.parametrize(
     ("text", "named", "hint"),
     [
-        ("thread = 3", "line 1: thread: unknown key", "did you mean threads?"),
+        ("thread = 3", "line 1: thread: unknown key", "did you mean threads"),
         ("\n[run]\nthreads = 'x'", "line 3: run.threads: ", "docs/cli.md"),
         ("threads = 0", "line 1: threads: ", "docs/cli.md"),
         ("threads = true", "line 1: threads: must be a whole number, 1 to 512", "docs/cli.md"),

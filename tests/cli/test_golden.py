@@ -199,10 +199,10 @@ class Shaky:
 
     engine = SimpleNamespace(max_width=17)
 
-    def replay(self, prompt, output, width):
+    def replay(self, prompt, output, width, chunk=0):
         for _ in output:
             logits = np.arange(20, dtype=np.float32)
-            logits[17] += prompt[0] * (width > 1)
+            logits[17] += prompt[0] * (width > 1) + 2 * prompt[0] * (chunk > 0)
             yield logits
 
 
@@ -211,6 +211,9 @@ def test_noise_is_the_most_that_was_seen_in_any_answer():
     for moved in (0.1, 0.2, 0.3, 0.2, 0.5, 0.4):
         noise.measure(Shaky(), [moved], [0, 0])
     assert noise.level == pytest.approx(0.5)
+    beside = golden.Noise(beside=True)
+    beside.measure(Shaky(), [0.3], [0, 0])
+    assert beside.level == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(
