@@ -102,7 +102,7 @@ def test_all_that_is_here_is_listed_with_what_drafts_for_it(home, toy_models):
         file.truncate(10 * big.stat().st_size)
     found = {row["reference"]: row for row in json.loads(specgguf("pairs", "--here", "--json", **home).stdout)}
     draft = found["lmstudio:owner/toys/big"]["draft"]
-    assert found[draft]["size"] == min(row["size"] for row in found.values())
+    assert found[draft]["size"] == min(row["size"] for row in found.values() if row["size"] > 1000)
     shown = specgguf("pairs", "--here", **home).stdout.decode().splitlines()
     assert shown[0].split() == ["model", "GB", "draft", "that", "fits"]
     assert any(line.startswith("lmstudio:owner/toys/big ") and draft in line for line in shown)
