@@ -99,6 +99,7 @@ def test_what_is_read_again_cannot_be_a_pipe_or_a_folder(toy_models, tmp_path, o
                 "script",
                 "-qec",
                 f"{EXECUTABLE} {' '.join(command)} -m {toy_models['target']} {option} '{tmp_path / path}'",
+                tmp_path.parent / "typescript",
             ],
             stdin=subprocess.DEVNULL,
             capture_output=True,
